@@ -6,13 +6,26 @@ parts of the message as metadata. The client raises the class of that reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 DOMAIN = "infeed.dev"
 
 MAX_TEXT_CHARACTERS = 1 << 16
 """Characters of one message or record of the log: more let a user's exception take memory."""
+
+
+KeyPath = tuple[str | int, ...]
+"""The place of a value in a document: keys and list positions from the top."""
+
+
+def format_path(path: KeyPath) -> str:
+    """Returns `('transforms', 1, 'resize')` as `transforms[1].resize`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
 
 
 def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
@@ -27,7 +40,8 @@ def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 class InfeedError(Exception):
     """The base of all errors, never raised itself.
 
-    `reason` is stable; `message` may change, and `metadata` holds its variable parts.
+    `reason` is stable; `message` may change, and `metadata` holds its variable parts. `problem` is
+    the message without the place in a definition, which is `at`.
 
     Remedy: catch it to catch all errors of infeed.
     """
@@ -40,13 +54,35 @@ class InfeedError(Exception):
         super().__init_subclass__(**more)
         cls.reason, cls.code = reason or cls.reason, code or cls.code
 
-    def __init__(self, message: str, **metadata: object) -> None:
-        message = shorten(message)
-        super().__init__(message)
-        self.message = message
+    def __init__(self, problem: str, *, at: Any = (), **metadata: object) -> None:
+        self.problem = shorten(problem)
+        self.at: KeyPath = at
+        super().__init__(self.problem)
+        self.line = ""
+        """The file and the line of the place, once they are known."""
         self.metadata: Mapping[str, str] = {
             key: shorten(str(value)) for key, value in metadata.items() if value is not None
         }
+
+    @property
+    def message(self) -> str:
+        return ": ".join(filter(None, (self.line, format_path(self.at), self._text())))
+
+    def _text(self) -> str:
+        return self.problem
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@contextmanager
+def within(*steps: str | int) -> Iterator[None]:
+    """Puts these steps in front of the place of errors that the block raises."""
+    try:
+        yield
+    except InfeedError as error:
+        error.at = (*steps, *error.at)
+        raise
 
 
 class ConfigError(InfeedError, reason="INVALID_CONFIG", code="INVALID_ARGUMENT"):
@@ -74,6 +110,14 @@ class SampleError(InfeedError, reason="BAD_SAMPLE", code="DATA_LOSS"):
 
     Remedy: repair the file, or set `substitute` or `mask`; see the quarantine log.
     """
+
+    def __init__(self, problem: str, *, sample: Any = None, **metadata: object) -> None:
+        """`sample` is the index of the sample, which then begins the message."""
+        super().__init__(problem, **({} if sample is None else {"sample_id": sample}), **metadata)
+        self.sample: int | None = sample
+
+    def _text(self) -> str:
+        return self.problem if self.sample is None else f"sample {self.sample} {self.problem}"
 
 
 class UserCodeError(InfeedError, reason="USER_CODE", code="FAILED_PRECONDITION"):
@@ -133,9 +177,6 @@ class FieldNotFoundError(InfeedError, KeyError, reason="FIELD_NOT_FOUND", code="
 
     Remedy: correct the name.
     """
-
-    def __str__(self) -> str:
-        return self.message  # KeyError's own is the message in quotation marks
 
 
 class SampleNotFoundError(InfeedError, reason="SAMPLE_NOT_FOUND", code="NOT_FOUND"):

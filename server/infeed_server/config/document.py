@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from infeed.shared.errors import ConfigError
-from infeed_server.config.model import KeyPath, format_path
+from infeed.shared.errors import ConfigError, KeyPath, format_path
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import Self
 
-KeyPath = tuple[str | int, ...]
-"""The place of a value in a document: keys and list positions from the top."""
+from infeed.shared.errors import KeyPath
 
 Finding = tuple[KeyPath, str]
 """The place of a mistake within a definition, and its description."""
@@ -47,14 +46,6 @@ class Definition(BaseModel):
 def as_tuple(value: Any) -> Any:
     """Returns a list as a tuple, anything else as it is: models are strict, YAML has no tuples."""
     return tuple(value) if isinstance(value, list) else value
-
-
-def format_path(path: KeyPath) -> str:
-    """Returns `('transforms', 1, 'resize')` as `transforms[1].resize`."""
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text
 
 
 def explain(error: ValidationError, value: Any) -> list[tuple[KeyPath, str]]:

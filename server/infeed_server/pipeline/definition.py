@@ -87,9 +87,10 @@ class BatchOptions(Definition):
         """Raises `ConfigError` if an epoch has no batch."""
         if self.remainder == "drop" and self.size > sample_count:
             raise ConfigError(
-                f"batch.size: {self.size} is larger than the data set, which has {sample_count} "
-                f"samples; take a smaller one, or batch: {{size: {self.size}, remainder: pad}} for "
-                "a batch with empty slots"
+                f"{self.size} is larger than the data set, which has {sample_count} samples; take "
+                f"a smaller one, or batch: {{size: {self.size}, remainder: pad}} for a batch with "
+                "empty slots",
+                at=("batch", "size"),
             )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from infeed_server.transforms.base import RandomTransform, Transform, errors_at
+from infeed.shared.errors import within
+from infeed_server.transforms.base import RandomTransform, Transform
 
 
 def name_draws(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
@@ -19,7 +20,7 @@ def name_draws(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
         if not isinstance(transform, RandomTransform):
             named.append(transform)
             continue
-        with errors_at(ordinal, transform):
+        with within("transforms", ordinal):
             step = _number(transform, unnamed)
             if step.random and places.setdefault(step.draw_name, ordinal) != ordinal:
                 raise transform.error(

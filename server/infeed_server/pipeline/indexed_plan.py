@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from infeed.shared.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed.shared.spec.segment import Lineage
@@ -113,7 +113,7 @@ def plan_indexed(
     `cached`, a `cache` step is left out, which changes no bits. `decoder` is the option of a
     server. Closing the plan's source closes `source`."""
     if definition.batch is None:
-        raise ConfigError("batch: missing; add for example batch: {size: 64}")
+        raise ConfigError("missing; add for example batch: {size: 64}", at=("batch",))
     removed = removed_samples(definition.remove, source)
     order = sample_order(definition, len(source), removed)
     definition.batch.check(order.length)
@@ -202,8 +202,9 @@ def sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) -> 
     shuffle, mode = definition.shuffle, definition.shuffle.order_mode
     if mode == "stable" and count > MAX_STABLE:
         raise ConfigError(
-            f"shuffle.order: stable takes 16 bytes of memory for a sample, and the data set has "
-            f"{count} samples, more than {MAX_STABLE}; leave it out"
+            f"stable takes 16 bytes of memory for a sample, and the data set has {count} samples, "
+            f"more than {MAX_STABLE}; leave it out",
+            at=("shuffle", "order"),
         )
     shrinks = definition.remove is not None and definition.remove.then == "shrink"
     gone = removed_ids(removed, shrinks)
@@ -250,9 +251,10 @@ def check_placement(transforms: Sequence[Transform]) -> None:
             before = before or transform
         elif before is not None:
             raise ConfigError(
-                f"transforms[{number}].map.python: a function in Python must be before all other "
-                f"transforms, and {before.name} is before it; put it first, or write it with "
-                "TensorFlow operations and leave out python"
+                f"a function in Python must be before all other transforms, and {before.name} is "
+                "before it; put it first, or write it with TensorFlow operations and leave out "
+                "python",
+                at=("transforms", number, "map", "python"),
             )
 
 
@@ -265,8 +267,8 @@ def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> Ma
     if isinstance(source, PythonReader):
         if given:
             raise ConfigError(
-                f"transforms[{processes.index(given[0])}].map.processes: the function runs where "
-                "the python source is read; give source.processes instead"
+                "the function runs where the python source is read; give source.processes instead",
+                at=("transforms", processes.index(given[0]), "map", "processes"),
             )
         in_processes = isinstance(definition.source, PythonSource) and bool(
             definition.source.processes
@@ -276,10 +278,6 @@ def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> Ma
         for ordinal, step in maps
         if isinstance(step, Map)
     )
-    try:
-        label = f"the source {definition.source.kind}"
-        identity = fingerprint(functions=[step.identity() for _, step in maps])
-        return MappedSource(source, functions, identity, label, max(given, default=0))
-    except UserCodeError as error:
-        stage = error.metadata.get("stage", functions[0].stage)
-        raise UserCodeError(f"{stage}: {error.message}", **error.metadata) from error
+    label = f"the source {definition.source.kind}"
+    identity = fingerprint(functions=[step.identity() for _, step in maps])
+    return MappedSource(source, functions, identity, label, max(given, default=0))

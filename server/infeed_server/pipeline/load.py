@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from infeed.shared.errors import ConfigError, InfeedError, SourceError
+from infeed.shared.errors import ConfigError, InfeedError, KeyPath, SourceError, format_path
 from infeed_server.config import document, importer
 from infeed_server.config.document import Problem
-from infeed_server.config.model import Finding, KeyPath, did_you_mean, explain, format_path
+from infeed_server.config.model import did_you_mean, explain
 from infeed_server.config.user_errors import user_code_error
 from infeed_server.imports import load_tensorflow
 from infeed_server.pipeline.class_folders import class_folder_problems
@@ -108,34 +107,20 @@ def parse_yaml(file: str) -> FilePipelines:
 
 @contextmanager
 def located(pipelines: Pipelines, name: str) -> Iterator[None]:
-    """Prefixes errors raised in the block with the pipeline's path, and file and line if known. A
-    message may begin with a path within the pipeline: `batch.size: ...`."""
+    """Adds the pipeline to the place of errors raised in the block, and file and line if known."""
     try:
         yield
     except InfeedError as error:
-        path, rest = error_path(error, name)
-        location = format_path(path)
+        error.at = place_of(error, name)
         if isinstance(pipelines, FilePipelines):
-            location = pipelines.document.location(path)
-        error.message = f"{location}: {rest}"
-        error.args = (error.message,)
+            error.line = f"{pipelines.document.file}:{pipelines.document.line(error.at)}"
         raise
 
 
-def error_path(error: InfeedError, name: str) -> Finding:
-    """Returns the path of an error of a pipeline, and its message without that path."""
-    prefix, _, rest = error.message.partition(": ")
-    inner = _parse_path(prefix)
-    if not inner or inner[0] not in Pipeline.model_fields:
-        inner = ("source",) if isinstance(error, SourceError) else ()
-        rest = error.message
-    return ("pipelines", name, *inner), rest
-
-
-def _parse_path(text: str) -> KeyPath:
-    """Returns `transforms[1].resize` as `('transforms', 1, 'resize')`."""
-    steps = re.findall(r"[^.\[\]]+|\[\d+\]", text)
-    return tuple(int(step[1:-1]) if step[0] == "[" else step for step in steps)
+def place_of(error: InfeedError, name: str) -> KeyPath:
+    """Returns the place of a pipeline's error in a file of pipelines."""
+    inner = error.at or (("source",) if isinstance(error, SourceError) else ())
+    return ("pipelines", name, *inner)
 
 
 def parse(value: Mapping[str, Any]) -> Pipeline:

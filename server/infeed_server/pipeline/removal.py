@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from infeed.shared.errors import ConfigError, SourceError
+from infeed.shared.errors import ConfigError, SourceError, within
 from infeed_server.pipeline.definition import Remove
 from infeed_server.sources import Source
 from infeed_server.storage.files import read_bytes
@@ -16,15 +16,18 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
     if remove is None:
         return ()
     listed, others = read_list(remove.samples)
-    where = f"remove: {remove.samples}: " if isinstance(remove.samples, str) else "remove: "
-    ids = _ids_of(listed, others, source, where)
-    seen: set[int] = set()
-    for name, index in zip(listed, ids, strict=True):
-        if index in seen:
-            raise ConfigError(f"{where}sample {index} is listed twice, as {name!r}; leave out one")
-        seen.add(index)
-    if ids and len(ids) == len(source):
-        raise ConfigError(f"{where}all {len(ids)} samples are listed; leave some")
+    where = f"{remove.samples}: " if isinstance(remove.samples, str) else ""
+    with within("remove"):
+        ids = _ids_of(listed, others, source, where)
+        seen: set[int] = set()
+        for name, index in zip(listed, ids, strict=True):
+            if index in seen:
+                raise ConfigError(
+                    f"{where}sample {index} is listed twice, as {name!r}; leave out one"
+                )
+            seen.add(index)
+        if ids and len(ids) == len(source):
+            raise ConfigError(f"{where}all {len(ids)} samples are listed; leave some")
     return tuple(ids)
 
 
@@ -39,7 +42,7 @@ def read_list(
         lines = read_bytes(listed).decode().splitlines()
     except (SourceError, UnicodeDecodeError) as error:
         problem = error.message if isinstance(error, SourceError) else f"{listed} is not UTF-8 text"
-        raise ConfigError(f"remove: {problem}") from error
+        raise ConfigError(problem, at=("remove",)) from error
     names: list[int | str] = []
     others: set[str] = set()
     for line in lines:

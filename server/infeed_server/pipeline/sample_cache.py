@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, within
 from infeed_server.cache.directory import VERSION, default_root, open_directory
 from infeed_server.cache.records import RecordField, RecordFormat
 from infeed_server.cache.store import MemoryStore, Store
@@ -56,11 +56,12 @@ def take_cache(transforms: Sequence[Transform]) -> tuple[list[Step], CachePlace 
             random = random or f"{transform.name} (transforms[{ordinal}])" * transform.random
             continue
         if place is not None:
-            raise ConfigError(f"transforms[{ordinal}].cache: there is one before it")
+            raise ConfigError("there is one before it", at=("transforms", ordinal, "cache"))
         if random:
             raise ConfigError(
-                f"transforms[{ordinal}].cache: {random} stands before it, so every epoch would "
-                "repeat the same random result; put it behind cache"
+                f"{random} stands before it, so every epoch would repeat the same random result; "
+                "put it behind cache",
+                at=("transforms", ordinal, "cache"),
             )
         place = CachePlace(ordinal, transform)
     return steps, place
@@ -213,10 +214,8 @@ class CachedSource(WrappedSource):
         if cache.store == "memory":
             return MemoryStore(cache.budget // cgroup.process_count())
         root = Path(cache.path) if cache.path else default_root()
-        try:
+        with within("transforms", place.ordinal, "cache"):
             store = open_directory(root, self.identity, pipeline, len(self.source), cache.budget)
-        except ConfigError as error:
-            raise ConfigError(f"transforms[{place.ordinal}].cache: {error.message}") from error
         if kept := store.kept_samples:
             log.info(
                 "pipeline %s: warm start: transforms[%d].cache has %d of %d samples, %s MB, in %s",

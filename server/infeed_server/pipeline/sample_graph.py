@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError, InfeedError, within
 from infeed.shared.spec import DATA_TYPES, Array, FieldSpec, Spec
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.transforms.base import (
     Step,
     describe_tensor,
     draw_number,
-    errors_at,
     format_shape,
 )
 
@@ -121,28 +120,26 @@ def trace_columns(
     return Traced(stages, origins)
 
 
-def field_specs(specs: Specs, path: str = "transforms") -> Spec:
-    """Returns the specs for trainers. Raises `ConfigError` for a shape that varies. `path` is the
-    part of the definition that a message names."""
-    return tuple(_field_spec(name, spec, path) for name, spec in specs.items())
+def field_specs(specs: Specs, *place: str) -> Spec:
+    """Returns the specs for trainers. Raises `ConfigError`, at `place`, else at the transforms, for
+    a shape that varies."""
+    with within(*(place or ("transforms",))):
+        return tuple(_field_spec(name, spec) for name, spec in specs.items())
 
 
 def _apply_located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
     ordinal, transform = step
-    path = f"transforms[{ordinal}].{transform.name}"
-    try:
-        with errors_at(ordinal, transform):
+    with within("transforms", ordinal):
+        try:
             result = apply_step(step, sample, key)
-    except (ConfigError, UserCodeError):
-        raise
-    except (ValueError, TypeError, tf.errors.OpError) as error:
-        raise ConfigError(
-            f"{path}: {str(error).strip().splitlines()[0]}; the fields there are "
-            f"{_format_specs(_specs(sample))}",
-            stage=path,
-        ) from error
-    if not result:
-        raise ConfigError(f"{path}: no field is left", stage=path)
+        except InfeedError:
+            raise
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            found = ", ".join(f"{n}: {describe_tensor(spec)}" for n, spec in sample.items())
+            problem = str(error).strip().splitlines()[0]
+            raise transform.error(f"{problem}; the fields there are {found}") from error
+        if not result:
+            raise transform.error("no field is left")
     return result
 
 
@@ -150,21 +147,17 @@ def _specs(sample: Sample) -> Specs:
     return {name: tf.TensorSpec(value.shape, value.dtype) for name, value in sample.items()}
 
 
-def _format_specs(specs: Specs) -> str:
-    return ", ".join(f"{name}: {describe_tensor(spec)}" for name, spec in specs.items())
-
-
-def _field_spec(name: str, spec: tf.TensorSpec, path: str) -> FieldSpec:
+def _field_spec(name: str, spec: tf.TensorSpec) -> FieldSpec:
     data_type = "bytes" if spec.dtype == tf.string else spec.dtype.name
     if data_type not in DATA_TYPES:
         raise ConfigError(
-            f"{path}: field {name!r} ends as {data_type}, which cannot be sent; allowed: "
+            f"field {name!r} ends as {data_type}, which cannot be sent; allowed: "
             f"{', '.join(DATA_TYPES)}"
         )
     if not spec.shape.is_fully_defined():
         raise ConfigError(
-            f"{path}: field {name!r} ends with the shape {format_shape(spec.shape)}, which varies "
-            "from sample to sample; batches have fixed shapes: end with resize to a size, a crop, "
-            "pad, or `tf.ensure_shape` in your own function"
+            f"field {name!r} ends with the shape {format_shape(spec.shape)}, which varies from "
+            "sample to sample; batches have fixed shapes: end with resize to a size, a crop, pad, "
+            "or `tf.ensure_shape` in your own function"
         )
     return FieldSpec(name, data_type, tuple(spec.shape.as_list()))

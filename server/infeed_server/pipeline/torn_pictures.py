@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy.typing as npt
 import tensorflow as tf
 
+from infeed.shared.errors import within
 from infeed_server.pipeline.first_samples import FirstSamples
 from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.sources import Source
-from infeed_server.transforms.base import Step, describe_tensor, errors_at
+from infeed_server.transforms.base import Step, describe_tensor
 from infeed_server.transforms.fields import Drop, Rename
 from infeed_server.transforms.geometry import RandomGeometry
 
@@ -62,7 +63,7 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
                     break
             if reason:
                 later = ", decoded later" if stage.spec != followed[0].spec else ""
-                with errors_at(ordinal, step):
+                with within("transforms", ordinal):
                     raise step.error(
                         f"field {step.field!r} would be moved at random, and not {name!r}, {reason}"
                         f" ({describe_tensor(stage.spec)}{later}); move both in a map with the key,"

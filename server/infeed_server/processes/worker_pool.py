@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from infeed.shared.errors import from_reason
+from infeed.shared.errors import InfeedError
 from infeed_server.processes.daemon_executor import DaemonExecutor
-from infeed_server.processes.worker_process import Failure, WorkerProcess
+from infeed_server.processes.worker_process import WorkerProcess
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +106,8 @@ class WorkerPool:
             except Exception:  # noqa: BLE001 - whatever it was, no next message can be found after it
                 ending = self._reap(process)
                 continue
-            if isinstance(answer, Failure):
-                raise from_reason(*answer)
+            if isinstance(answer, InfeedError):
+                raise answer
             return answer
         raise WorkerEndedError(ending)
 

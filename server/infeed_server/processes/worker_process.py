@@ -18,11 +18,11 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from infeed.shared.errors import InfeedError, shorten
+from infeed.shared.errors import InfeedError, ServerError
 
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
@@ -41,14 +41,6 @@ _REAP_TIMEOUT_SECONDS = 1.0
 """Time from the end of a worker's socket to the end of the worker."""
 
 _COUNT = struct.Struct("=I")
-
-
-class Failure(NamedTuple):
-    """The error that the handler raised, in parts that every process can read."""
-
-    reason: str
-    message: str
-    metadata: dict[str, str]
 
 
 class Channel:
@@ -166,10 +158,10 @@ def main(descriptor: int, parent: int) -> None:
 
 
 def _answer(handle: Callable[[Any], Any], request: Any) -> Any:
-    """Returns what the handler returns, or a `Failure`."""
+    """Returns what the handler returns, or the error that it raised."""
     try:
         return handle(request)
     except InfeedError as error:
-        return Failure(error.reason, error.message, dict(error.metadata))
+        return error
     except Exception:  # noqa: BLE001 - of infeed itself; the parent logs it
-        return Failure(InfeedError.reason, shorten(traceback.format_exc().rstrip()), {})
+        return ServerError(traceback.format_exc().rstrip())

@@ -257,6 +257,7 @@ def _require_shareable(engine: Engine) -> None:
     another one."""
     if engine.spec.guarantee.order == "none":
         raise ConfigError(
-            "source: it has no order, so all ranks must share one reading of it, which several "
-            "processes cannot; leave out --processes, or make it deterministic"
+            "it has no order, so all ranks must share one reading of it, which several processes "
+            "cannot; leave out --processes, or make it deterministic",
+            at=("source",),
         )

@@ -16,9 +16,9 @@ import tensorflow as tf
 from pydantic import Field
 from typing_extensions import Self
 
-from infeed.shared.errors import SampleError, SourceError
+from infeed.shared.errors import KeyPath, SampleError, SourceError
 from infeed_server.config.importer import named_in
-from infeed_server.config.model import Definition, Finding, KeyPath, did_you_mean
+from infeed_server.config.model import Definition, Finding, did_you_mean
 from infeed_server.sources.shards import list_shards, warn_of_missing
 from infeed_server.storage.files import PathString, abbreviate, is_remote, rebase
 from infeed_server.storage.stamp import StoredFile
@@ -105,8 +105,8 @@ class Source(ABC):
         """Returns the error for a bad sample; `place` is where it is, in words."""
         found = self.provenance(index)
         return SampleError(
-            f"sample {index} cannot be read: {place or found}: {problem}",
-            sample_id=index,
+            f"cannot be read: {place or found}: {problem}",
+            sample=index,
             file=found.file,
             offset=found.offset,
             **where,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InfeedError
+from infeed.shared.errors import ConfigError, InfeedError, SampleError
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
 from infeed_server.sources.class_names import class_conflict
 
@@ -26,8 +26,9 @@ class ConcatSource(Source):
         for number, part in enumerate(parts[1:]):
             if problem := _difference(part, first):
                 raise ConfigError(
-                    f"add[{number}]: {names[number + 1]} {problem} in {names[0]}; give both the "
-                    "same columns and classes"
+                    f"{names[number + 1]} {problem} in {names[0]}; give both the same columns and "
+                    "classes",
+                    at=("add", number),
                 )
         self.parts = tuple(parts)
         self._begins = np.cumsum([0, *map(len, parts)], dtype=np.int64)
@@ -96,8 +97,10 @@ class ConcatSource(Source):
             if local is None:
                 raise
             index = int(local) + int(self._begins[number])
-            message = error.message.replace(f"sample {local} ", f"sample {index} ", 1)
-            raise type(error)(message, **{**error.metadata, "sample_id": index}) from error
+            error.metadata = {**error.metadata, "sample_id": str(index)}
+            if isinstance(error, SampleError):
+                error.sample = index
+            raise
 
 
 def _difference(part: Source, first: Source) -> str:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, SerializeAsAny
 from pydantic_core import PydanticCustomError
 
 from infeed.shared.doors import Door
-from infeed.shared.errors import ConfigError, InfeedError
+from infeed.shared.errors import ConfigError, InfeedError, within
 from infeed_server.config.model import did_you_mean
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
 from infeed_server.sources.concat import ConcatSource
@@ -117,15 +117,8 @@ def open_sources(
     opened: list[Source] = []
     with ExitStack() as undo:
         for number, definition in enumerate(definitions):
-            try:
+            with within(*(("add", number - 1) if number else ("source",))):
                 opened.append(open_source(definition, progress, keep_damaged=keep_damaged))
-            except InfeedError as error:
-                if number:
-                    inner = error.message.startswith("source.")
-                    rest = error.message.removeprefix("source") if inner else f": {error.message}"
-                    error.message = f"add[{number - 1}]{rest}"
-                    error.args = (error.message,)
-                raise
             undo.callback(opened[-1].close)
         names = [_describe(definition) for definition in definitions]
         source = opened[0] if len(opened) == 1 else ConcatSource(opened, names)

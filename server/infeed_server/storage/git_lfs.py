@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infeed.shared.errors import InfeedError
+from infeed.shared.errors import InfeedError, SampleError
 from infeed_server.storage.files import read_bytes, stat_file
 
 _BEGINNING = b"version https://git-lfs.github.com/spec/"
@@ -11,16 +11,17 @@ _MAX_BYTES = 1024
 
 
 def name_pointer(error: InfeedError) -> None:
-    """Replaces the message of an error about a file that is a pointer: what any reader says of its
+    """Replaces the problem of an error about a file that is a pointer: what any reader says of its
     bytes misleads."""
-    file, sample = error.metadata.get("file", ""), error.metadata.get("sample_id")
-    if file and _is_pointer(file):
-        subject = "" if sample is None else f"sample {sample}: "
-        error.message = (
-            f"{subject}{file} is a pointer of Git LFS, not the file itself; run git lfs pull in "
-            "its repository"
-        )
-        error.args = (error.message,)
+    file = error.metadata.get("file", "")
+    if not file or not _is_pointer(file):
+        return
+    error.problem = (
+        f"{file} is a pointer of Git LFS, not the file itself; run git lfs pull in its repository"
+    )
+    if isinstance(error, SampleError):
+        error.sample = int(error.metadata["sample_id"])
+        error.problem = f"cannot be read: {error.problem}"
 
 
 def _is_pointer(path: str) -> bool:

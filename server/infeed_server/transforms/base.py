@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -14,7 +13,7 @@ import tensorflow as tf
 from pydantic import Field, PrivateAttr
 from typing_extensions import Self
 
-from infeed.shared.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError
 from infeed.shared.spec import FinishTransform
 from infeed_server.config.code_digest import code_digest
 from infeed_server.config.model import Definition, did_you_mean
@@ -80,7 +79,7 @@ class Transform(Definition):
 
     def error(self, problem: str) -> ConfigError:
         """Returns the error for a problem of this transform."""
-        return ConfigError(f"{self.name}: {problem}", stage=self.name)
+        return ConfigError(problem, at=(self.name,))
 
     def apply(self, sample: Sample, key: Key) -> Sample:
         """Transforms a sample. Runs inside a graph; raises `ConfigError` when traced."""
@@ -112,17 +111,6 @@ class Transform(Definition):
 
 Step = tuple[int, Transform]
 """A transform and its ordinal: its index in the user's list, for messages."""
-
-
-@contextmanager
-def errors_at(ordinal: int, transform: Transform) -> Iterator[None]:
-    """Adds the path of a transform in the definition to its errors, which begin with its name."""
-    path = f"transforms[{ordinal}].{transform.name}"
-    try:
-        yield
-    except (ConfigError, UserCodeError) as error:
-        message = error.message.removeprefix(f"{transform.name}: ")
-        raise type(error)(f"{path}: {message}", stage=path) from error
 
 
 def snake_case(name: str) -> str:
@@ -196,8 +184,7 @@ def get_field(sample: Sample, field: str, transform: str) -> tf.Tensor:
     if field not in sample:
         hint = did_you_mean(field, sorted(sample))
         raise ConfigError(
-            f"{transform}: no field {field!r}{hint}; available: {', '.join(sorted(sample))}",
-            stage=transform,
+            f"no field {field!r}{hint}; available: {', '.join(sorted(sample))}", at=(transform,)
         )
     return sample[field]
 

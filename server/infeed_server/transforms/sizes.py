@@ -8,7 +8,6 @@ import tensorflow as tf
 from pydantic import model_validator
 from typing_extensions import override
 
-from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import (
     FieldTransform,
     Key,
@@ -147,13 +146,13 @@ def require_size(
     """Raises, or fails the sample, if an image of this shape is smaller than the size, or larger
     than it if that `is_largest`. Returns control dependencies."""
     height, width = size
-    message = (
-        f"{step.name}: field {step.field} must be at {'most' if is_largest else 'least'} {height} "
-        f"x {width} pixels (height x width); it is"
+    problem = (
+        f"field {step.field} must be at {'most' if is_largest else 'least'} {height} x {width} "
+        "pixels (height x width); it is"
     )
     static = None if tf.executing_eagerly() else tf.get_static_value(shape)
     if static is not None and ((static[:2] > size) if is_largest else (static[:2] < size)).any():
         # Every sample has this shape, so the error is in the definition.
-        raise ConfigError(f"{message} {static[:2].tolist()}", stage=step.name)
+        raise step.error(f"{problem} {static[:2].tolist()}")
     fits = tf.reduce_all(shape[:2] <= size if is_largest else shape[:2] >= size)
-    return require_at_run_time(fits, message, shape[:2])
+    return require_at_run_time(fits, f"{step.name}: {problem}", shape[:2])

@@ -14,7 +14,7 @@ import tensorflow as tf
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self, override
 
-from infeed.shared.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError, UserCodeError, within
 from infeed_server.config.function_identity import (
     function_identity,
     opaque_parts,
@@ -26,7 +26,7 @@ from infeed_server.sources.base import Sample
 from infeed_server.sources.python.functions import FunctionOptions, identity_digest
 from infeed_server.sources.python.source import DeclaredFields, declared_fields
 from infeed_server.storage.faults import is_storage_fault
-from infeed_server.transforms.base import Key, RandomTransform, draw_number, errors_at
+from infeed_server.transforms.base import Key, RandomTransform, draw_number
 from infeed_server.transforms.graph_nodes import random_nodes
 
 
@@ -132,14 +132,12 @@ class Map(RandomTransform):
     def function_options(self, ordinal: int, *, by_name: bool) -> FunctionOptions:
         """Returns what a thread or process needs to call the function in Python. `by_name`: it runs
         in another process. Raises `ConfigError` and `UserCodeError`."""
-        path = f"transforms[{ordinal}].{self.name}"
-        if by_name and not isinstance(self.function, str):
-            raise ConfigError(
-                f"{path}.function: worker processes load it by its name; give it as module:attr, "
-                "or leave out the source's processes",
-                stage=path,
-            )
-        with errors_at(ordinal, self):
+        with within("transforms", ordinal):
+            if by_name and not isinstance(self.function, str):
+                raise self.error(
+                    "worker processes load the function by its name; give it as module:attr, or "
+                    "leave out the source's processes"
+                )
             function = self._load_function()
             self._own_identity(function)
         return FunctionOptions(
@@ -171,9 +169,10 @@ class Map(RandomTransform):
         if not isinstance(self.function, str):
             return self.function
         try:
-            loaded = load(self.function)
-        except ConfigError as error:
-            raise self.error(error.message) from None
+            with within(self.name):
+                loaded = load(self.function)
+        except ConfigError:
+            raise
         except Exception as error:  # the user's module may raise anything
             raise self._user_error(error) from error
         if not callable(loaded):
@@ -203,7 +202,7 @@ class Map(RandomTransform):
 
     def _user_error(self, error: Exception) -> UserCodeError:
         return UserCodeError(
-            f"{self.name}: {self.function_name} raised\n{user_traceback(error)}", stage=self.name
+            f"{self.function_name} raised\n{user_traceback(error)}", at=(self.name,)
         )
 
     def _refuse_random_state(self, nodes: set[str]) -> None:

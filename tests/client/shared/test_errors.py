@@ -10,7 +10,15 @@ import pytest
 
 import infeed
 from infeed.shared import errors
-from infeed.shared.errors import BY_REASON, MAX_TEXT_CHARACTERS, InfeedError, UserCodeError
+from infeed.shared.errors import (
+    BY_REASON,
+    MAX_TEXT_CHARACTERS,
+    ConfigError,
+    InfeedError,
+    SampleError,
+    UserCodeError,
+    within,
+)
 
 ALL = [
     value
@@ -46,6 +54,20 @@ def test_error_has_its_public_name_and_can_be_pickled(error: type[InfeedError]) 
     assert line == f"infeed.{error.__name__}: what\n"
     copied = pickle.loads(pickle.dumps(error("what", file="a.jpg")))
     assert (type(copied), copied.message, copied.metadata) == (error, "what", {"file": "a.jpg"})
+
+
+def test_the_place_of_an_error_is_a_field() -> None:
+    with pytest.raises(ConfigError) as caught, within("transforms", 2), within("resize"):
+        raise ConfigError("should be positive", at=("size",))
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert error.at == ("transforms", 2, "resize", "size")
+    assert str(error) == error.message == "transforms[2].resize.size: should be positive"
+    assert error.problem == "should be positive"
+
+
+def test_a_sample_of_an_error_is_a_field() -> None:
+    error = pickle.loads(pickle.dumps(SampleError("has no label", sample=3)))
+    assert (error.message, error.metadata) == ("sample 3 has no label", {"sample_id": "3"})
 
 
 def test_reasons_are_unique_and_upper_case() -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from infeed_server.config.model import Definition, explain, format_path
+from infeed.shared.errors import format_path
+from infeed_server.config.model import Definition, explain
 
 
 class Leaf(Definition):

@@ -50,14 +50,14 @@ def test_paths_are_relative_to_the_file(file: str, tmp_path: Path) -> None:
     [
         (
             "first",
-            ConfigError("batch.size: 2 is too few"),
+            ConfigError("2 is too few", at=("batch", "size")),
             "{}:6: pipelines.first.batch.size: 2 is",
         ),
         ("first", ConfigError("Everything: is wrong"), "{}:4: pipelines.first: Everything: is"),
         ("first", SourceError("no file: x"), "{}:5: pipelines.first.source: no file: x"),
         (
             "second",
-            UserCodeError("transforms[0].map: f raised\nTraceback"),
+            UserCodeError("f raised\nTraceback", at=("transforms", 0, "map")),
             "{}:12: pipelines.second.transforms[0].map: f raised\nTraceback",
         ),
     ],

@@ -60,9 +60,8 @@ def unknown(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 )
 def test_invalid_step_is_named(transforms: Any, error: Any, message: str) -> None:
     source, steps = open_steps(*transforms)
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=message):
         sample_graph.trace(source, steps)
-    assert caught.value.metadata["stage"] == str(caught.value).partition(": ")[0]
 
 
 def test_field_that_cannot_be_sent_is_refused() -> None:

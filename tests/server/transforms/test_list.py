@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from infeed_server.config.model import Definition, explain, format_path
+from infeed.shared.errors import format_path
+from infeed_server.config.model import Definition, explain
 from infeed_server.transforms import (
     REGISTRY,
     Cache,

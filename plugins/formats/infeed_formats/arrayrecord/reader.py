@@ -166,7 +166,7 @@ class ArrayRecordReader(FilesSource):
         index = int(self.first[number]) + position
         return damaged_error(
             self.files[number].path,
-            f" is damaged: sample {index} cannot be read, record {position}: {problem}",
+            f" is damaged: record {position} cannot be read: {problem}",
             "put a good copy in its place and restart the server, or if every server's copy has "
             "this damage, write the file again without the record",
             sample_id=index,

@@ -45,8 +45,9 @@ def default_fields(extensions: Sequence[str]) -> dict[str, str]:
         name = extension.replace(".", "_")
         if name in fields or not name.isprintable():
             raise ConfigError(
-                f"source.webdataset: the extension {extension!r} of the first sample makes no name "
-                "of a field, or one that another makes too; name them, as in fields: {image: jpg}"
+                f"the extension {extension!r} of the first sample makes no name of a field, or one "
+                "that another makes too; name them, as in fields: {image: jpg}",
+                at=("fields",),
             )
         fields[name] = extension
     return fields
@@ -97,8 +98,8 @@ def require_few_extensions(extensions: Iterable[str], samples: int) -> None:
     last, count = Counter(text.rpartition(".")[2] for text in known).most_common(1)[0]
     if len(known) > samples and count > 1:
         raise ConfigError(
-            f"source.webdataset: a key ends at the first dot of a name, so there are {samples} "
-            f"samples with {len(known)} extensions: {abbreviate(known)}; rename the members, as "
-            f"x_1.{last} for x.1.{last}, or if these are fields, name them: "
-            f"fields: {{NAME: {known[0]}}}"
+            f"a key ends at the first dot of a name, so there are {samples} samples with "
+            f"{len(known)} extensions: {abbreviate(known)}; rename the members, as x_1.{last} for "
+            f"x.1.{last}, or if these are fields, name them: fields: {{NAME: {known[0]}}}",
+            at=("webdataset",),
         )

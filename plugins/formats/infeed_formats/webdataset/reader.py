@@ -85,9 +85,9 @@ class WebDatasetReader(ColumnSource, LocatedSource):
         if not len(having):
             known = sorted({text for tar in self._tars for text in tar.members.extensions.tolist()})
             raise SourceError(
-                f"source.webdataset.fields.{name}: no sample has "
-                f"{' or '.join(self._extensions[name])}; there are: {abbreviate(known, 20)}; "
-                "an extension begins at the first dot of a name"
+                f"no sample has {' or '.join(self._extensions[name])}; there are: "
+                f"{abbreviate(known, 20)}; an extension begins at the first dot of a name",
+                at=("fields", name),
             )
         if kind != "npy":
             return Field(name, kind)

@@ -29,9 +29,9 @@ def plan_elements(plan: SequentialPlan) -> DataServicePlan:
         graph_hash = tf.raw_ops.DatasetFingerprint(input_dataset=dataset._variant_tensor)
     except tf.errors.OpError as error:
         raise ConfigError(
-            f"source.dataset: the dataset of {plan.source.label} cannot be sent to the workers of "
-            f"the tf.data service: {error.message}; use --engine local",
-            stage="source.dataset",
+            f"the dataset of {plan.source.label} cannot be sent to the workers of the tf.data "
+            f"service: {error.message}; use --engine local",
+            at=("source", "dataset"),
         ) from error
     # Positions count samples, even where the user's elements are batches.
     stride = plan.spec.batch_size if plan.batched else 0

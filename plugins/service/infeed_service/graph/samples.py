@@ -52,7 +52,7 @@ def plan_samples(
     in_graph = graph_reader(source)
     kind = definition.source.kind
     alternative = "" if kind == "tfrecord" else _ALTERNATIVE
-    require_size(f"source.{kind}", in_graph.size_bytes, limit_bytes, alternative)
+    require_size(("source", kind), in_graph.size_bytes, limit_bytes, alternative)
     if any(isinstance(step, Cache) for step in definition.transforms):
         log.warning(
             "%s: cache is without effect, since the workers of the tf.data service keep no samples "

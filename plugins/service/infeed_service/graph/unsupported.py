@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, KeyPath
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import is_python_map
@@ -28,23 +28,25 @@ def refuse_python(definition: Pipeline) -> None:
     """Raises `ConfigError` for a source or a `map` that only Python can run."""
     if not isinstance(definition.source, TFRecordSource | ImagesSource | ArraysSource):
         raise ConfigError(
-            f"source.{definition.source.kind}: it is read by Python in the server, which the "
-            "workers of the tf.data service cannot do; write it as TFRecords (tfrecord: ...), or "
-            "use --engine local"
+            "it is read by Python in the server, which the workers of the tf.data service cannot "
+            "do; write it as TFRecords (tfrecord: ...), or use --engine local",
+            at=("source", definition.source.kind),
         )
     for number, transform in enumerate(definition.transforms):
         if is_python_map(transform):
-            raise _calls_python(f"transforms[{number}].map", "python: true")
+            raise _calls_python(("transforms", number, "map"), "python: true")
 
 
 def refuse_local_orders(definition: Pipeline) -> None:
     """Raises `ConfigError` for samples and orders that graphs do not have."""
-    given = [name for name in ("add", "remove", "skip") if getattr(definition, name)]
+    given: list[KeyPath] = [
+        (name,) for name in ("add", "remove", "skip") if getattr(definition, name)
+    ]
     if definition.shuffle.order == "stable":
-        given.append("shuffle.order")
-    for name in given:
+        given.append(("shuffle", "order"))
+    for place in given:
         raise ConfigError(
-            f"{name}: the tf.data service cannot do it; leave it out, or use --engine local"
+            "the tf.data service cannot do it; leave it out, or use --engine local", at=place
         )
 
 
@@ -58,36 +60,36 @@ def refuse_python_steps(source: Source, steps: Sequence[Step]) -> None:
         if isinstance(step, Map):
             traced = tf.function(step.apply, autograph=False)
             graph = traced.get_concrete_function(fields, sample_graph.KEY_SPEC).graph
-            _refuse_nodes(f"transforms[{ordinal}].{step.name}", step.function_name, [graph])
+            _refuse_nodes(("transforms", ordinal, step.name), step.function_name, [graph])
 
 
 def refuse_python_stages(source: DatasetSource, dataset: tf.data.Dataset) -> None:
     """Raises `ConfigError` if a stage of a user's dataset calls Python for its elements."""
     functions = (function for stage in iter_stages(dataset) for function in stage._functions())
     graphs = (function.function.graph for function in functions)
-    _refuse_nodes("source.dataset", source.label, graphs)
+    _refuse_nodes(("source", "dataset"), source.label, graphs)
 
 
-def require_size(stage: str, size: int, limit: int, alternative: str = "") -> None:
+def require_size(place: KeyPath, size: int, limit: int, alternative: str = "") -> None:
     """Raises `ConfigError` if `size` bytes of a source's data in the graph exceed the limit."""
     if size > limit:
         raise ConfigError(
-            f"{stage}: the graph that is sent to the workers of the tf.data service would hold "
+            "the graph that is sent to the workers of the tf.data service would hold "
             f"{size >> 20} MiB of it, over the limit of {limit >> 20} MiB; {alternative}use "
             "--engine local",
-            stage=stage,
+            at=place,
         )
 
 
-def _refuse_nodes(stage: str, name: str, graphs: Iterable[tf.Graph]) -> None:
+def _refuse_nodes(place: KeyPath, name: str, graphs: Iterable[tf.Graph]) -> None:
     for graph in graphs:
         if nodes := find_nodes(graph, _PYTHON_OPS):
-            raise _calls_python(stage, f"{name} ({min(nodes).rpartition('/')[2]} in {graph.name})")
+            raise _calls_python(place, f"{name} ({min(nodes).rpartition('/')[2]} in {graph.name})")
 
 
-def _calls_python(stage: str, subject: str) -> ConfigError:
+def _calls_python(place: KeyPath, subject: str) -> ConfigError:
     return ConfigError(
-        f"{stage}: {subject} calls Python for each sample, which the workers of the tf.data "
-        "service cannot do; write it with TensorFlow operations, or use --engine local",
-        stage=stage,
+        f"{subject} calls Python for each sample, which the workers of the tf.data service cannot "
+        "do; write it with TensorFlow operations, or use --engine local",
+        at=place,
     )

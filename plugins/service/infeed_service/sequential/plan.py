@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, SourceError, UserCodeError
+from infeed.shared.errors import ConfigError, KeyPath, SourceError, within
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed_server.pipeline import sample_graph
@@ -41,10 +41,8 @@ def plan_sequential(name: str, definition: Pipeline) -> SequentialPlan:
     source = definition.source
     assert isinstance(source, DatasetSource)
     _refuse_indexed_options(definition)
-    try:
+    with within("source", "dataset"):
         dataset = source.make(definition.shuffle.seed)
-    except (ConfigError, UserCodeError) as error:
-        raise type(error)(f"source.dataset: {error.message}") from error
     batched = definition.batch is None
     wire_spec, batch_size = _specs(dataset, definition)
     finish = _finish(definition, wire_spec)
@@ -85,21 +83,24 @@ def _refuse_indexed_options(definition: Pipeline) -> None:
     shuffle = definition.shuffle
     if shuffle.mode != "none" and "mode" in shuffle.model_fields_set:
         raise ConfigError(
-            "shuffle.mode: a dataset has its own order; call shuffle() in the dataset function "
-            "(shuffle.seed seeds it)"
+            "a dataset has its own order; call shuffle() in the dataset function (shuffle.seed "
+            "seeds it)",
+            at=("shuffle", "mode"),
         )
-    options = ("add", "remove", "skip")
-    given = [name for name in options if getattr(definition, name)]
-    given += ["shuffle.order"] * (shuffle.order == "stable")
+    given: list[KeyPath] = [
+        (name,) for name in ("add", "remove", "skip") if getattr(definition, name)
+    ]
+    given += [("shuffle", "order")] * (shuffle.order == "stable")
     if given:
         raise ConfigError(
-            f"{given[0]}: a dataset has no samples by index; leave it out, and do it in the "
-            "dataset function"
+            "a dataset has no samples by index; leave it out, and do it in the dataset function",
+            at=given[0],
         )
     if definition.on_error != "raise":
         raise ConfigError(
-            f"on_error: a dataset has no samples by index to {definition.on_error}; call "
-            "ignore_errors() in the dataset function"
+            f"a dataset has no samples by index to {definition.on_error}; call ignore_errors() in "
+            "the dataset function",
+            at=("on_error",),
         )
 
 
@@ -107,16 +108,17 @@ def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldS
     """Returns the fields of a sample, and the number of slots in a batch."""
     element = dict(dataset.element_spec)
     if definition.batch is not None:
-        return sample_graph.field_specs(element, "source.dataset"), definition.batch.size
+        return sample_graph.field_specs(element, "source", "dataset"), definition.batch.size
     per_sample = {}
     for field, spec in element.items():
         if not spec.shape.rank:
             raise ConfigError(
-                f"batch: missing, and the dataset's elements are not batches: "
-                f"field {field!r} is a single value; add for example batch: {{size: 32}}"
+                f"missing, and the dataset's elements are not batches: field {field!r} is a single "
+                "value; add for example batch: {size: 32}",
+                at=("batch",),
             )
         per_sample[field] = tf.TensorSpec(spec.shape[1:], spec.dtype)
-    return sample_graph.field_specs(per_sample, "source.dataset"), _slots(dataset, element)
+    return sample_graph.field_specs(per_sample, "source", "dataset"), _slots(dataset, element)
 
 
 def _slots(dataset: tf.data.Dataset, element: sample_graph.Specs) -> int:
@@ -128,8 +130,9 @@ def _slots(dataset: tf.data.Dataset, element: sample_graph.Specs) -> int:
     if len(known) != 1 or None in known:
         sizes = sorted(str(size) for size in known)
         raise ConfigError(
-            f"source.dataset: the fields of an element differ in their first "
-            f"dimension ({', '.join(sizes)}), so it is not a batch; add batch: {{size: n}}"
+            f"the fields of an element differ in their first dimension ({', '.join(sizes)}), so "
+            "it is not a batch; add batch: {size: n}",
+            at=("source", "dataset"),
         )
     return int(known.pop())
 
@@ -140,8 +143,9 @@ def _finish(definition: Pipeline, fields: Spec) -> tuple[FinishTransform, ...]:
         finish = transform.finish_transform()
         if finish is None:
             raise ConfigError(
-                f"transforms[{number}].{transform.name}: cannot follow a dataset source, only "
-                "finish transforms can (cast, normalize, one_hot); put it into the dataset function"
+                "cannot follow a dataset source, only finish transforms can (cast, normalize, "
+                "one_hot); put it into the dataset function",
+                at=("transforms", number, transform.name),
             )
         result.append(finish)
     # Raises for an invalid field or option, as for any other source.

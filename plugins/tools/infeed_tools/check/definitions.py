@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, KeyPath
 from infeed_server.config.document import Problem
 from infeed_server.config.importer import find_module, missing_name, named_in
-from infeed_server.config.model import Finding, KeyPath
+from infeed_server.config.model import Finding
 from infeed_server.pipeline.definition import Pipeline, Remove, with_samples
 from infeed_server.pipeline.load import FilePipelines, definitions
 from infeed_server.pipeline.removal import read_list
@@ -60,7 +60,7 @@ def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
         remove = Remove.model_validate(with_samples(removed)).resolve(folder)
         read_list(remove.samples)
     except ConfigError as error:
-        yield ("remove",), error.message.removeprefix("remove: ")
+        yield error.at, error.problem
     except ValidationError:
         pass  # as above
     transforms = value.get("transforms")

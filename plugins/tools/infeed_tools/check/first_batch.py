@@ -11,7 +11,7 @@ from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.config.document import Problem
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.load import FilePipelines, error_path
+from infeed_server.pipeline.load import FilePipelines, place_of
 from infeed_server.processes.daemon_executor import DaemonExecutor
 from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import ProgressCallback
@@ -44,9 +44,8 @@ def make_first_batch(
         is_bad_sample = "sample_id" in error.metadata
         if is_bad_sample and not with_bad_samples:
             return FirstBatch()
-        path, message = error_path(error, name)
-        message += "; --scan lists every bad sample" * is_bad_sample
-        return FirstBatch(pipelines.document.problem(path, message))
+        message = error.problem + "; --scan lists every bad sample" * is_bad_sample
+        return FirstBatch(pipelines.document.problem(place_of(error, name), message))
 
 
 def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstBatch:
@@ -68,7 +67,8 @@ def _make_within_timeout(name: str, definition: Pipeline, progress: ProgressCall
         made.exception(DATASET_TIMEOUT_SECONDS)
     except FutureTimeoutError:
         raise SourceError(
-            f"source.{definition.source.kind}: no first batch within {DATASET_TIMEOUT_SECONDS:g} "
-            "seconds; see that the files and the tf.data service that it reads from can be reached"
+            f"no first batch within {DATASET_TIMEOUT_SECONDS:g} seconds; see that the files and "
+            "the tf.data service that it reads from can be reached",
+            at=("source", definition.source.kind),
         ) from None
     return made.result()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InfeedError, SampleError
+from infeed.shared.errors import ConfigError, InfeedError, SampleError, within
 from infeed.shared.spec import Array
 from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.config.document import Problem
@@ -17,7 +17,7 @@ from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
-from infeed_server.pipeline.load import FilePipelines, error_path
+from infeed_server.pipeline.load import FilePipelines, place_of
 from infeed_server.sources import ProgressCallback
 from infeed_tools.check.measures import Measures
 from infeed_tools.check.ranges import SOURCE_STAGE
@@ -78,8 +78,7 @@ def scan_pipeline(
                 with closing(plan.source), scanning(name, count) as advance:
                     report = _scan_indexed(plan, count, max_examples, advance)
     except InfeedError as error:
-        path, message = error_path(error, name)
-        return PipelineReport(name), [doc.problem(path, message)]
+        return PipelineReport(name), [doc.problem(place_of(error, name), error.problem)]
     findings = value_findings(definition.transforms, report.ranges)
     return report, [doc.problem(("pipelines", name, *path), text) for path, text in findings]
 
@@ -93,10 +92,11 @@ def _scan_dataset(
 ) -> PipelineReport:
     """Reads a dataset once from its beginning, and measures its fields. Raises `UserCodeError`
     where the dataset fails, and `ConfigError` for an endless one without a limit."""
-    dataset = source.make(definition.shuffle.seed)
-    cardinality = int(dataset.cardinality())
-    if limit is None and cardinality == tf.data.INFINITE_CARDINALITY:
-        raise ConfigError(f"source.{source.kind}: the dataset is endless; give --limit")
+    with within("source", source.kind):
+        dataset = source.make(definition.shuffle.seed)
+        cardinality = int(dataset.cardinality())
+        if limit is None and cardinality == tf.data.INFINITE_CARDINALITY:
+            raise ConfigError("the dataset is endless; give --limit")
     # Of a dataset of batches, the number of batches is known, but not of samples.
     count = cardinality if definition.batch and cardinality >= 0 else None
     samples = dataset if definition.batch else unbatched(dataset)
@@ -191,9 +191,7 @@ def _add_bad_samples(
 
 
 def _passing(index: int) -> SampleError:
-    return SampleError(
-        f"sample {index} failed, but not when it was processed again, alone", sample_id=index
-    )
+    return SampleError("failed, but not when it was processed again, alone", sample=index)
 
 
 def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:

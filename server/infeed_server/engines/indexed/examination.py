@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.shared.errors import InfeedError, SampleError, SourceError, UserCodeError
+from infeed.shared.errors import InfeedError, SampleError, SourceError, UserCodeError, format_path
 from infeed.shared.spec import Array
 from infeed_server.pipeline import sample_graph
 from infeed_server.sources import Source
@@ -96,10 +97,15 @@ def _describe(
     origin = source.provenance(index)
     name = stage if isinstance(stage, str) else f"transforms[{stage[0]}].{stage[1].display_name}"
     if stage == _FUNCTIONS and isinstance(error, InfeedError):
-        name = error.metadata.get("stage", name)
-    metadata = {"sample_id": index, "file": origin.file, "offset": origin.offset, "stage": name}
+        name = format_path(error.at) or name
+    metadata: dict[str, Any] = {
+        "sample_id": index,
+        "file": origin.file,
+        "offset": origin.offset,
+        "stage": name,
+    }
     prefix = f"sample {index} ({origin}): {name}: "
     if isinstance(error, UserCodeError):
-        return UserCodeError(prefix + error.message, **metadata)
+        return UserCodeError(prefix + error.problem, **metadata)
     reasons = ["" if isinstance(stage, str) else stage[1].explain(sample), one_line(error)]
     return SampleError(prefix + ": ".join(filter(None, reasons)), **metadata)

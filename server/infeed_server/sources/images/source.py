@@ -201,8 +201,8 @@ class ImageReader(Source):
     def _unlabelled(self, index: int) -> SampleError:
         file = self.provenance(index).file
         return SampleError(
-            f"sample {index} has no label: {file} is not in {self.csv}",
-            sample_id=index,
+            f"has no label: {file} is not in {self.csv}",
+            sample=index,
             file=file,
             stage="labels",
         )

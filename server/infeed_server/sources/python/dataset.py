@@ -53,11 +53,8 @@ def load_target(target: Any, label: str) -> tuple[Any, Any]:
     """Returns the object or function that `module:attr` names or is, and what has its code."""
     if not isinstance(target, str):
         return target, target if hasattr(target, "__qualname__") else type(target)
-    try:
-        with user_errors(f"the module of {label}", ConfigError):
-            return load(target), sys.modules[target.partition(":")[0]]
-    except ConfigError as error:
-        raise ConfigError(f"source.python: {error.message}") from None
+    with user_errors(f"the module of {label}", ConfigError):
+        return load(target), sys.modules[target.partition(":")[0]]
 
 
 def make_dataset(target: Any, label: str) -> Any:
@@ -69,9 +66,9 @@ def make_dataset(target: Any, label: str) -> Any:
     if _is_indexed(made):
         return made
     raise ConfigError(
-        f"source.python: {label} {'is' if made is target else 'returned'} a "
-        f"{type(made).__name__}, without {' or '.join(_METHODS)}; what can only be iterated over "
-        "is served as a tf.data.Dataset: source: {dataset: ...}"
+        f"{label} {'is' if made is target else 'returned'} a {type(made).__name__}, without "
+        f"{' or '.join(_METHODS)}; what can only be iterated over is served as a tf.data.Dataset: "
+        "source: {dataset: ...}"
     )
 
 
@@ -94,8 +91,8 @@ def dataset_identity(dataset: Any, label: str) -> str:
             return f"{name} {value!r}"
         if value is not None:
             raise ConfigError(
-                f"source.python: the {name} of {label} is a {type(value).__name__}, not text, "
-                "bytes or an integer; or declare identity: ..."
+                f"the {name} of {label} is a {type(value).__name__}, not text, bytes or an "
+                "integer; or declare identity: ..."
             )
     return f"repr {_own_repr(dataset, label)}"
 
@@ -116,8 +113,8 @@ def _own_repr(dataset: Any, label: str) -> str:
     else:
         return text
     raise ConfigError(
-        f"source.python: {label} has no identity: it has neither fingerprint nor _fingerprint, and "
-        f"{reason}; declare one, which you change with the data: identity: v1"
+        f"{label} has no identity: it has neither fingerprint nor _fingerprint, and {reason}; "
+        "declare one, which you change with the data: identity: v1"
     )
 
 

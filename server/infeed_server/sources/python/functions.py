@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError
+from infeed.shared.errors import ConfigError, InfeedError, KeyPath, SourceError, format_path, within
 from infeed.shared.spec.dtypes import Array
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
@@ -43,8 +43,12 @@ class FunctionOptions:
     fields: tuple[Field, ...] | None = None
 
     @property
+    def place(self) -> KeyPath:
+        return "transforms", self.ordinal, "map"
+
+    @property
     def stage(self) -> str:
-        return f"transforms[{self.ordinal}].map"
+        return format_path(self.place)
 
 
 def identity_digest(function: Any, name: str) -> str:
@@ -67,12 +71,15 @@ class LoadedFunctions:
         """Raises `SourceError` for a function that is not the one that the server found."""
         self._functions = [(options, _load(options)) for options in functions]
         self.stages = ", ".join(options.stage for options in functions)
+        self.place = (
+            functions[0].place if len(functions) == 1 else ("transforms",) * len(functions[:1])
+        )
 
     def results(self, sample: Parts, key: Array, fields: Sequence[Field]) -> dict[str, Array]:
         """Returns the last function's result as arrays of these fields. Raises `UserCodeError`,
         `UnfitError` for a wrong result, and storage faults unchanged."""
         result = self._apply(sample, key)
-        with _errors_of(self.stages):
+        with _after(self.stages):
             return fit_parts(result, fields)
 
     def inspect(self, sample: Parts, number: int) -> dict[str, Value]:
@@ -82,9 +89,10 @@ class LoadedFunctions:
         for name, value in first.items():
             if name not in second or not _equal(value.array, second[name].array):
                 raise ConfigError(
-                    f"{self.stages}: two calls with sample {number} and the same random numbers "
-                    f"differ in the field {name!r}; such a batch is not reproducible. Write the "
-                    "function as f(sample, rng), draw from rng only, and keep nothing between calls"
+                    f"two calls with sample {number} and the same random numbers differ in the "
+                    f"field {name!r}; such a batch is not reproducible. Write the function as "
+                    "f(sample, rng), draw from rng only, and keep nothing between calls",
+                    at=self.place,
                 )
         return first
 
@@ -97,7 +105,8 @@ class LoadedFunctions:
         for options, function in self._functions:
             rng = () if options.draw is None else (random_generator(key, options.draw),)
             with (
-                _errors_of(options.stage),
+                within(*options.place),
+                _after(options.stage),
                 user_errors(options.label, UnfitError, faults_pass=True),
             ):
                 sample = _to_parts(options, function(dict(sample), *rng))
@@ -119,12 +128,10 @@ def as_parts(arrays: Mapping[str, Any]) -> Parts:
 
 
 @contextmanager
-def _errors_of(stage: str) -> Iterator[None]:
-    """Adds the stage to errors of the user's functions."""
+def _after(stage: str) -> Iterator[None]:
+    """Adds the stage to errors of results."""
     try:
         yield
-    except UserCodeError as error:
-        raise UserCodeError(error.message, stage=stage) from error
     except UnfitError as error:
         raise UnfitError(f"after {stage} {error}") from None
 
@@ -138,12 +145,12 @@ def _load(options: FunctionOptions) -> Callable[..., Any]:
     except InfeedError as error:
         # No sample is bad because a replaced worker cannot load the function.
         raise SourceError(
-            f"{options.stage}: a new worker process cannot load {options.label}: {error.message}"
+            f"a new worker process cannot load {options.label}: {error.message}", at=options.place
         ) from error
     if identity_digest(function, options.target) != options.identity:
         raise SourceError(
-            f"{options.stage}: the code of {options.label} changed since the server started; "
-            "restart the server",
+            f"the code of {options.label} changed since the server started; restart the server",
+            at=options.place,
             fault="changed",
         )
     return function

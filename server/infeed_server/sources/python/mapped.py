@@ -63,7 +63,7 @@ class MappedSource(ColumnSource, WrappedSource):
         try:
             read = self.backend.read(replace(request, keys=keys, result_fields=self.fields))
         except SampleError as error:
-            raise self._sample_error(int(error.metadata["sample_id"]), error.message) from error
+            raise self._sample_error(int(error.metadata["sample_id"]), error.problem) from error
         return self.to_columns(read)
 
     def close(self) -> None:
@@ -104,12 +104,12 @@ class MappedSource(ColumnSource, WrappedSource):
             sample = self._parse({name: tf.constant(value) for name, value in row.items()})
         except (tf.errors.InvalidArgumentError, UnicodeError) as error:
             reason = one_line(error)
-            raise self._sample_error(index, f"sample {index} cannot be parsed: {reason}") from error
+            raise self._sample_error(index, f"cannot be parsed: {reason}") from error
         return {name: value.numpy() for name, value in sample.items()}
 
-    def _sample_error(self, index: int, message: str) -> SampleError:
+    def _sample_error(self, index: int, problem: str) -> SampleError:
         origin = self.source.provenance(index)
-        return SampleError(message, sample_id=index, file=origin.file, offset=origin.offset)
+        return SampleError(problem, sample=index, file=origin.file, offset=origin.offset)
 
     @cached_property
     def _parse(self) -> Callable[[Sample], Sample]:

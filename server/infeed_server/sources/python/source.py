@@ -17,6 +17,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from infeed.shared.errors import within
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.sources.base import (
     CodeDefinition,
@@ -113,7 +114,8 @@ class PythonSource(CodeDefinition, IndexedDefinition):
         options = DatasetOptions(self.python, self.label, self.names, fields, self.identity)
         backend = Backend(self.label, self.processes, options)
         try:
-            return PythonReader(backend, fields)
+            with within("python"):
+                return PythonReader(backend, fields)
         except BaseException:  # also a signal
             backend.close()
             raise

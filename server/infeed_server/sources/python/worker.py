@@ -116,13 +116,11 @@ class Worker:
             examples = read_good(range(len(request.indices)), read, UserCodeError, SampleError)
         except SampleError as error:
             raise ConfigError(error.message) from None
-        subject = f"source.python: {request.label}: element"
-        if request.functions:
-            subject = f"{functions.stages}: the result of sample"
+        subject = "the result of sample" if request.functions else f"{request.label}: element"
         try:
             return infer_fields(examples)
         except UnfitError as error:
-            raise ConfigError(f"{subject} {error}") from None
+            raise ConfigError(f"{subject} {error}", at=functions.place) from None
 
     def _read_each(self, request: Request, take: Take) -> Slowest:
         options = self._options
@@ -135,9 +133,7 @@ class Worker:
                     take(row, index, split(sample, names))
             except UnfitError as error:
                 raise SampleError(
-                    f"sample {index} of {request.label} {error}",
-                    sample_id=index,
-                    file=request.label,
+                    f"of {request.label} {error}", sample=index, file=request.label
                 ) from None
 
         if request.expected is None:

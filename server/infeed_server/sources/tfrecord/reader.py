@@ -80,7 +80,7 @@ class TFRecordReader(LocatedSource):
             same_everywhere = "run `infeed index --rebuild` and restart, on every server"
         return damaged_error(
             place.file,
-            f" is damaged: sample {index} cannot be read, record at byte {place.offset}: {error}",
+            f" is damaged: the record at byte {place.offset} cannot be read: {error}",
             "put a good copy in its place and restart the server, or if every server's copy has "
             f"this damage, {same_everywhere}",
             offset=place.offset,
