@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import errno
 import re
-import shlex
 import signal
 import socket
-import subprocess
 import tarfile
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +19,7 @@ from rich.console import Console
 from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import ConfigError
-from infeed_tools.demo import shapes
-from infeed_tools.demo.run import check_folder, commands, run_demo
+from infeed_tools.demo.run import check_folder, run_demo
 
 
 def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
@@ -72,33 +67,6 @@ def test_demo_takes_the_folder_of_an_earlier_one(tmp_path: Path) -> None:
         path.touch()
     check_folder(tmp_path)
     check_folder(tmp_path / "missing")
-
-
-def test_what_the_demo_prints_works_when_pasted(
-    new_address: Callable[[], str], tmp_path: Path
-) -> None:
-    for _ in shapes.write_images(tmp_path / "shapes" / "train", 30, seed=0):
-        pass
-    printed = commands(Path("shapes"), "shapes-train")
-    address, http = new_address(), new_address()
-    given = printed.replace("127.0.0.1:7470", address).replace("127.0.0.1:7471", http)
-    init, serve = re.findall(r"^(.* init .*) && (.* serve .*)$", given, re.MULTILINE)[0]
-    loop = re.findall(r"^\S+ - <<'END'$.*?^END$", given, re.MULTILINE | re.DOTALL)[0]
-    shell = {"shell": True, "cwd": tmp_path, "executable": "/bin/bash", "timeout": 300}
-    subprocess.run(init, check=True, **shell)
-    command = [*shlex.split(serve), "--listen", address, "--http", http]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline().startswith(f"serving on {address}")
-            run = subprocess.run(loop, capture_output=True, text=True, check=False, **shell)
-            assert run.returncode == 0, run.stderr
-            assert "accuracy" in run.stdout
-            url = re.findall(r"http://\S+$", given)[0]
-            with urllib.request.urlopen(url, timeout=60) as page:
-                assert page.status == 200
-        finally:
-            server.terminate()
 
 
 def test_peek_prints_a_batch_and_writes_a_png(

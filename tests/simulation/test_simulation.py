@@ -14,7 +14,7 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.step_scheduler import StepScheduler
 from infeed.shared.errors import InfeedError
 
-QUICK_SEEDS = range(48)
+QUICK_SEEDS = range(24)
 
 
 def first_violation(seeds: range, faults: int = 100) -> str | None:
