@@ -1,4 +1,4 @@
-"""What the demo prints: commands and a program, pasted into a shell."""
+"""Commands and a program that the demo prints, pasted into a shell."""
 
 from __future__ import annotations
 
