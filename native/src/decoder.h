@@ -29,24 +29,35 @@ typedef struct { int top, left, height, width; } Window;
 typedef struct { int height, width, top, left; } Part;
 
 enum {
-  LOOK = 10,      // bits of a look-up: more take longer to build, and miss the first cache
-  MAX_SKIP = 14,  // bits of an entry of `skips`: four of them are in the buffer
-  CHUNK = 16,     // MCUs between Huffman and IDCT: their coefficients stay in the first cache
-  MARGIN = 64,    // bytes around each row, for neighbours and whole vectors
+  LOOK = 10,        // bits of a look-up: more take longer to build, and miss the first cache
+  MAX_LENGTH = 18,  // bits of an entry: three of them are in the buffer
+  CHUNK = 16,       // MCUs between Huffman and IDCT: their coefficients stay in the first cache
+  MAX_BLOCKS = 6,   // of an MCU
+  MARGIN = 64,      // bytes around each row and the scan, for neighbours and whole vectors
 };
 
+// What the next LOOK bits begin with: a symbol, or two of AC, with their values. A single one is the
+// last and the first.
 typedef struct {
-  bool is_built;
+  uint8_t length;       // bits of all; and TABLE if the next table follows, BLOCK if the next block does
+  uint8_t behind;       // the mask of the last value's bits that are behind the look-up: they are added
+  uint8_t first, last;  // from the coefficient before to these; UNFIT: the entry is none
+  int16_t first_value, last_value;
+} Entry;
+
+enum { UNFIT = 64, BLOCK = 64, TABLE = 128 };
+
+typedef struct {
+  Entry entries[1 << LOOK];
+  uint16_t codes[1 << LOOK];  // symbol << 8 | length; 0: longer
+  bool is_built, is_dc;
   uint8_t counts[16], symbols[256];
   int32_t max_code[17], offset[17];
-  uint16_t codes[1 << LOOK];  // symbol << 8 | length; 0: longer
-  uint64_t pairs[1 << LOOK];  // of AC codes, as `skips`: see entropy.h
-  uint32_t skips[1 << LOOK];
 } Table;
 
 typedef struct {
   uint64_t buffer;
-  int count;
+  uint32_t count;  // of bits, modulo 64
   const uint8_t *at;
 } Bits;
 
@@ -54,10 +65,9 @@ typedef struct {
   int16_t quant[64] __attribute__((aligned(32)));
   int h, v;           // blocks of an MCU
   int width, height;  // pixels of the whole component
-  const Table *dc, *ac;
+  int first;          // its first block in an MCU
   int prediction;
-  int16_t *blocks;  // coefficients of a chunk: v rows
-  uint8_t *plane;   // a ring of pixel rows; column 0 is the first MCU's
+  uint8_t *plane;     // a ring of pixel rows; column 0 is the first MCU's
   size_t stride;
   int rows;
 } Component;
@@ -65,15 +75,18 @@ typedef struct {
 typedef struct { void *data; size_t size; } Buffer;
 
 // Those of components have one for each.
-enum { SCAN, SEGMENTS, COEFFICIENTS, PLANES = COEFFICIENTS + 3, CHROMA = PLANES + 3, ROW = CHROMA + 3,
-       RESIZE, SPANS, BUFFERS };
+enum { SCAN, SEGMENTS, PLANES, CHROMA = PLANES + 3, ROW = CHROMA + 3, RESIZE, SPANS, BUFFERS };
 
 // All memory of a thread's decoder; it grows to the largest picture.
 typedef struct {
   Table dc[4], ac[4];
   Buffer buffers[BUFFERS];
   Component component[3];
-  int components;
+  int components, blocks;  // of an MCU
+  // The tables of a chunk's blocks, DC and AC, in the order of the bits; then the last one, which is zeros.
+  const Table *tables[CHUNK * MAX_BLOCKS * 2 + 2];
+  Table last;
+  int16_t coefficients[(CHUNK + 1) * MAX_BLOCKS * 64] __attribute__((aligned(32)));  // of a chunk
   Window window;
   int mcus, mcu_rows;      // of the picture
   int first, past;         // columns of MCUs that the window needs
@@ -99,12 +112,13 @@ void *reserve(Decoder *d, int buffer, size_t bytes);  // NULL: no memory
 Status read_headers(Picture *picture, const uint8_t *data, size_t size);
 Status read_scan(Decoder *d, const Picture *picture);
 bool build_table(Table *table, const uint8_t *definition, bool is_dc);
+void repeat_tables(Decoder *d);
 void start_segment(Decoder *d, int segment);
 bool is_overrun(const Decoder *d);
 bool decode_mcus(Decoder *d, int count);
 bool skip_mcus(Decoder *d, int count);
 void build_quant(int16_t *quant, const uint8_t *values, bool is_wide);
-void transform_blocks(const Component *c, int count, int y, uint8_t *out);
+void transform_blocks(const Decoder *d, const Component *c, int count, int y, uint8_t *out);
 Status start_rows(Decoder *d, const Picture *picture, Window window, int first_row);
 bool make_row(Decoder *d, int row, uint32_t *rgbx);
 void upsample(const Chroma *chroma, uint16_t *out);

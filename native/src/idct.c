@@ -56,11 +56,11 @@ VECTOR void transpose(i16x16 *m) {
 }
 
 // Two blocks to 16 columns of pixels.
-static void transform_pair(const int16_t *coefficients, const int16_t *quant, uint8_t *out,
+static void transform_pair(const int16_t *a, const int16_t *b, const int16_t *quant, uint8_t *out,
                            size_t stride) {
   i16x16 m[8], t[8];
   for (int r = 0; r < 8; r++) {
-    const i16x8 *left = (const i16x8 *)(coefficients + 8 * r), *right = left + 8;
+    const i16x8 *left = (const i16x8 *)(a + 8 * r), *right = (const i16x8 *)(b + 8 * r);
     const i16x8 q = *(const i16x8 *)(quant + 8 * r);
     m[r] = __builtin_shufflevector(*left * q, *right * q, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   }
@@ -75,10 +75,11 @@ static void transform_pair(const int16_t *coefficients, const int16_t *quant, ui
   }
 }
 
-// Transforms the blocks of a chunk, in row y of their MCUs. An odd last block has zeros beside it,
-// and MARGIN takes its pixels.
-void transform_blocks(const Component *c, int count, int y, uint8_t *out) {
-  const int16_t *blocks = c->blocks + y * CHUNK * c->h * 64;
-  for (int x = 0; x < count; x += 2, blocks += 128, out += 16)
-    transform_pair(blocks, c->quant, out, c->stride);
+// Transforms the blocks of a chunk, in row y of their MCUs. MARGIN takes the pixels of the block beside an
+// odd last one.
+void transform_blocks(const Decoder *d, const Component *c, int count, int y, uint8_t *out) {
+  const int step = d->blocks * 64, beside = c->h == 2 ? 64 : step;
+  const int16_t *blocks = d->coefficients + (c->first + y * c->h) * 64;
+  for (int x = 0; x < count * c->h; x += 2, out += 16, blocks += c->h == 2 ? step : 2 * step)
+    transform_pair(blocks, blocks + beside, c->quant, out, c->stride);
 }

@@ -23,7 +23,9 @@ static Status start_component(Decoder *d, const Picture *p, int i) {
   c->width = (p->width * c->h + p->h - 1) / p->h, c->height = (p->height * c->v + p->v - 1) / p->v;
   if (!build_table(dc, p->huffman[0][p->dc_of[i]], true)) return DAMAGED;
   if (!build_table(ac, p->huffman[1][p->ac_of[i]], false)) return DAMAGED;
-  c->dc = dc, c->ac = ac;
+  c->first = d->blocks, d->blocks += c->h * c->v;
+  for (int block = c->first; block < d->blocks; block++)
+    d->tables[2 * block] = dc, d->tables[2 * block + 1] = ac;
   build_quant(c->quant, p->quant[p->quant_of[i]], p->has_wide_quant[p->quant_of[i]]);
   return DECODED;
 }
@@ -31,20 +33,18 @@ static Status start_component(Decoder *d, const Picture *p, int i) {
 // Two rows of MCUs are kept, for chroma needs the rows above and below.
 static bool place_component(Decoder *d, int i) {
   Component *c = &d->component[i];
-  size_t blocks = CHUNK * c->h * c->v + 1;
   c->rows = 16 * c->v;
   c->stride = (size_t)(d->past - d->first) * c->h * 8 + 2 * MARGIN;
-  c->blocks = reserve(d, COEFFICIENTS + i, blocks * 128);
   uint8_t *plane = reserve(d, PLANES + i, c->stride * c->rows);
   void *upsampled = reserve(d, CHROMA + i, d->window.width + 2 * MARGIN);
-  if (!c->blocks || !plane || !upsampled) return false;
+  if (!plane || !upsampled) return false;
   c->plane = plane + MARGIN;
   return true;
 }
 
 Status start_rows(Decoder *d, const Picture *p, Window window, int first_row) {
   int side = p->h == 2, above = p->v == 2;  // neighbours that chroma needs
-  d->window = window, d->components = p->components;
+  d->window = window, d->components = p->components, d->blocks = 0;
   d->mcus = (p->width + 8 * p->h - 1) / (8 * p->h), d->mcu_rows = (p->height + 8 * p->v - 1) / (8 * p->v);
   int left = window.left / p->h - side, right = (window.left + window.width - 1) / p->h + side;
   d->first = left < 0 ? 0 : left / 8, d->past = smaller(right / 8 + 1, d->mcus);
@@ -55,6 +55,7 @@ Status start_rows(Decoder *d, const Picture *p, Window window, int first_row) {
     if (status != DECODED) return status;
     if (!place_component(d, i)) return MEMORY;
   }
+  repeat_tables(d);
   Status status = read_scan(d, p);
   if (status == DECODED) start_segment(d, 0);
   return status;
@@ -76,7 +77,7 @@ static bool decode_row(Decoder *d) {
     if (!decode_mcus(d, count)) return false;
     for (Component *c = d->component; c < d->component + d->components; c++)
       for (int y = 0; y < c->v; y++)
-        transform_blocks(c, count * c->h, y, c->plane + (d->row * c->v + y) * 8 % c->rows * c->stride +
+        transform_blocks(d, c, count, y, c->plane + (d->row * c->v + y) * 8 % c->rows * c->stride +
                                                  (from - d->first) * c->h * 8);
   }
   d->row++;

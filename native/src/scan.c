@@ -3,10 +3,7 @@
 
 #include "decoder.h"
 
-enum {
-  EOI = 0xd9, RST0 = 0xd0,
-  MAX_MCU_BYTES = 6 * 64 * 31 / 8,  // of invalid bits, which are read before they are refused
-};
+enum { EOI = 0xd9, RST0 = 0xd0 };
 
 // Refuses a scan that does not end at EOI, or has other markers than the restarts it must have:
 // libjpeg would read on, and repair or refuse it.
@@ -15,7 +12,7 @@ Status read_scan(Decoder *d, const Picture *picture) {
   d->interval = picture->restart_interval;
   d->segments = d->interval ? (d->mcus * d->mcu_rows - 1) / d->interval + 1 : 1;
   if (d->segments > end - at) return DAMAGED;
-  uint8_t *const data = reserve(d, SCAN, end - at + MAX_MCU_BYTES + MARGIN);
+  uint8_t *const data = reserve(d, SCAN, end - at + MARGIN);
   d->segment_ends = reserve(d, SEGMENTS, d->segments * sizeof *d->segment_ends);
   if (!data || !d->segment_ends) return MEMORY;
   uint8_t *out = data;
@@ -30,7 +27,7 @@ Status read_scan(Decoder *d, const Picture *picture) {
     }
     d->segment_ends[segment++] = out - data;
     if (segment == d->segments) {
-      memset(out, 0, MAX_MCU_BYTES + MARGIN);
+      memset(out, 0, MARGIN);
       return marker[1] == EOI ? DECODED : DAMAGED;
     }
     if (marker[1] != RST0 + ((segment - 1) & 7)) return DAMAGED;
@@ -49,5 +46,5 @@ void start_segment(Decoder *d, int segment) {
 
 bool is_overrun(const Decoder *d) {
   const uint8_t *data = d->buffers[SCAN].data;
-  return (d->bits.at - data) * 8 - d->bits.count > d->segment_end * 8;
+  return (d->bits.at - data) * 8 - (d->bits.count & 63) > d->segment_end * 8;
 }
