@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -39,7 +41,6 @@ class _Batch(ctypes.Structure):
         ("count", ctypes.c_int32),
         ("height", ctypes.c_int32),
         ("width", ctypes.c_int32),
-        ("threads", ctypes.c_int32),
         ("antialias", ctypes.c_int32),
         ("records", ctypes.c_void_p),
         ("sizes", ctypes.c_void_p),
@@ -108,6 +109,7 @@ def decode_batch(
     out: NDArray[np.uint8],
     threads: int,
     *,
+    run: Callable[[Callable[[int], None], Iterable[int]], Iterable[None]] | None = None,
     parts: NDArray[np.int32] | None = None,
     antialias: bool = False,
 ) -> NDArray[np.uint8]:
@@ -117,7 +119,8 @@ def decode_batch(
     windows  [n, 4] int32: top, left, height and width in pixels
     flips    [n] uint8: 1 mirrors left to right
     out      [n, height, width, 3] uint8: written in place
-    threads  the most threads that decode at once
+    threads  the most threads that decode at once, each one picture after another
+    run      `map` of an executor that has the threads; default: threads of this call alone
     parts    [n, 4] int32: the height and width of the resized window, and the top and left of the
              part of it that is wanted; default: all of it
     antialias  as of tf.image.resize
@@ -140,7 +143,6 @@ def decode_batch(
         count=n,
         height=out.shape[1],
         width=out.shape[2],
-        threads=threads,
         antialias=antialias,
         records=ctypes.addressof(addresses),
         sizes=sizes.ctypes.data,
@@ -150,6 +152,15 @@ def decode_batch(
         out=out.ctypes.data,
         status=status.ctypes.data,
     )
-    if not _library().infeed_jpeg_decode(batch):
-        raise RuntimeError(f"infeed_jpeg cannot decode: {unavailable()}")
+
+    def decode(_: int) -> None:
+        if not _library().infeed_jpeg_decode(batch):
+            raise RuntimeError(f"infeed_jpeg cannot decode: {unavailable()}")
+
+    tasks = range(min(threads, n))
+    if run is not None or threads == 1:
+        deque((run or map)(decode, tasks), 0)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            deque(pool.map(decode, tasks), 0)
     return status

@@ -1,4 +1,4 @@
-// Batches of pictures on several threads: what the library exports. Compiled for any processor.
+// Batches of pictures: what the library exports. Compiled for any processor.
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -7,7 +7,6 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 enum {
-  MAX_THREADS = 64,
   MAX_SIDE = 1 << 16,        // of a resized window
   MAX_KEPT = 64,             // decoders kept for the next call
   MAX_KEPT_BYTES = 8 << 20,  // of each; larger ones are freed
@@ -15,7 +14,7 @@ enum {
 
 // infeed_jpeg/__init__.py has the same fields.
 typedef struct {
-  int32_t count, height, width, threads, antialias;
+  int32_t count, height, width, antialias;
   const uint8_t *const *records;
   const size_t *sizes;
   const Window *windows;
@@ -23,7 +22,7 @@ typedef struct {
   const uint8_t *flips;
   uint8_t *out;
   uint8_t *status;
-  int next;
+  int next;  // picture that no thread has taken yet
 } Batch;
 
 // A fork may copy the lock while another thread has it. So it is only tried, and without it a
@@ -76,15 +75,6 @@ static Status decode(Decoder *d, const Batch *b, int i) {
                                                    b->height, b->width);
 }
 
-static void *work(void *argument) {
-  Batch *b = argument;
-  Decoder *d = take_decoder();
-  for (int i; (i = __atomic_fetch_add(&b->next, 1, __ATOMIC_RELAXED)) < b->count;)
-    b->status[i] = d ? decode(d, b, i) : MEMORY;
-  if (d) return_decoder(d);
-  return NULL;
-}
-
 // Elsewhere the code compiles, but no test has compared its bits with TensorFlow's.
 static bool is_supported(void) {
 #ifdef __x86_64__
@@ -94,17 +84,14 @@ static bool is_supported(void) {
 #endif
 }
 
-// Returns false, and does nothing, on a processor that the rest is not for.
-EXPORTED bool infeed_jpeg_decode(Batch *batch) {
-  pthread_t threads[MAX_THREADS];
-  int started = 0, wanted = batch->threads < batch->count ? batch->threads : batch->count;
+// Takes pictures until none is left; several threads may decode one batch. Returns false, and does
+// nothing, on a processor that the rest is not for.
+EXPORTED bool infeed_jpeg_decode(Batch *b) {
   if (!is_supported()) return false;
-  batch->next = 0;
-  while (started < wanted - 1 && started < MAX_THREADS &&
-         pthread_create(&threads[started], NULL, work, batch) == 0)
-    started++;
-  work(batch);
-  while (started) pthread_join(threads[--started], NULL);
+  Decoder *d = take_decoder();
+  for (int i; (i = __atomic_fetch_add(&b->next, 1, __ATOMIC_RELAXED)) < b->count;)
+    b->status[i] = d ? decode(d, b, i) : MEMORY;
+  if (d) return_decoder(d);
   return true;
 }
 

@@ -46,10 +46,10 @@ class DecoderDouble:
         out: Any,
         threads: int,
         *,
+        run: Any = map,
         parts: Any = None,
         antialias: bool = False,
     ) -> Any:
-        assert threads == 1
         assert out.flags.c_contiguous
         self.calls += 1
         status = np.zeros(len(records), np.uint8)

@@ -39,18 +39,19 @@ _LARGE, _TURNED = "with too many pixels", "turned by EXIF"
 """Statuses of pictures that the decoder is not given."""
 
 _Status: TypeAlias = "npt.NDArray[np.integer]"
-Run = Callable[[Callable[[int], _Status], Iterable[int]], Iterable[_Status]]
+Run = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 """`map`, or a pool's."""
-
-_MAX_TOGETHER = 8
-"""Pictures of one call, on one thread: more would leave other threads idle at a batch's end."""
 
 
 @cache
 def decode_threads() -> ThreadPoolExecutor:
     """Returns the process's threads for decoding, as many as the graph has. They work in the order
     of batches, so that none idles while another makes a batch's last picture."""
-    return ThreadPoolExecutor(cgroup.cpu_count() + 1, "infeed-decode")
+    return ThreadPoolExecutor(_threads(), "infeed-decode")
+
+
+def _threads() -> int:
+    return cgroup.cpu_count() + 1
 
 
 class Made(NamedTuple):
@@ -59,7 +60,7 @@ class Made(NamedTuple):
     done: npt.NDArray[np.bool_]
     """The rows that need no graph."""
     fields: Columns
-    """The fields of these rows."""
+    """The fields of all rows, undefined for the others, which their owner may write there."""
     left: Columns
     """The graph's columns of the others."""
     cut_off: npt.NDArray[np.bool_]
@@ -78,7 +79,6 @@ class NativePictures:
         """Whether what is decoded needs no graph."""
         self.counts = PictureCounts()
         self._decoder = import_module("infeed_jpeg")
-        self._cpus = cgroup.cpu_count()
         self._chain = chain
         self._source = source
         self._field = chain.decode.field
@@ -116,9 +116,9 @@ class NativePictures:
         contents = fields[self._field]
         pixels, done, cut_off = self._decode(contents, keys, run)
         if self.is_complete:
-            made = {**fields, self._field: pixels}
+            others = fields if done.all() else {n: values.copy() for n, values in fields.items()}
             left = select_rows(columns, ~done)
-            return Made(done, select_rows(made, done), left, cut_off[~done])
+            return Made(done, {**others, self._field: pixels}, left, cut_off[~done])
         if self._source.parsed:  # or the field is a part of a record
             columns = {**columns, self._field: np.where(done, np.array(b"", object), contents)}
         left = {**columns, _PIXELS: pixels, _IS_DECODED: done}
@@ -178,17 +178,9 @@ class NativePictures:
         left = {_LARGE: np.logical_or(*are_large), _TURNED: self._are_turned(contents)}
         records = np.where(left[_LARGE] | left[_TURNED], np.array(b"", object), contents).tolist()
         pixels = np.empty((len(records), *self._pixels.shape), np.uint8)
-
-        def decode_some(begin: int) -> _Status:
-            some = slice(begin, begin + together)
-            *places, parts = (values[some] for values in draws)
-            arguments = (records[some], *places, pixels[some], 1)
-            return self._decoder.decode_batch(  # type: ignore[no-any-return]
-                *arguments, parts=parts, antialias=self._chain.antialias
-            )
-
-        together = min(_MAX_TOGETHER, -(-len(records) // self._cpus))
-        status = np.concatenate([*run(decode_some, range(0, len(records), together))])
+        options = {"parts": draws.parts, "antialias": self._chain.antialias}
+        batch = (records, draws.windows, draws.flips, pixels)
+        status = self._decoder.decode_batch(*batch, _threads(), run=run, **options)
         cut_off = self._count(status, left) == _DAMAGED
         cut_off[cut_off] = [is_cut_off(content) for content in contents[cut_off]]
         return pixels, status == 0, cut_off

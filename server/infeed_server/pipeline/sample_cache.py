@@ -152,7 +152,7 @@ class CachedSource(WrappedSource):
         keys = np.zeros((len(indices), 2), np.int64)
         if self.pictures:
             made = self.pictures.make(left.columns, keys, decode_threads().map)
-            parts.append(self._keep(Part(indices[made.done], made.fields)))
+            parts.append(self._keep(Part(indices, made.fields).select(made.done)))
             left = Part(indices[~made.done], made.left)
         taken = np.array([not self._in_graph or self._store.takes(i) for i in left.indices], bool)
         if taken.any():

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from infeed_server.storage import object_store
 from infeed_server.storage.files import is_remote
@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 class FileHandle:
     """One open file. Used by one thread at a time; closed with the last reference."""
 
-    _file: Any = None
+    _descriptor: int | None = None
 
     def __init__(self, path: str) -> None:
         """Raises `OSError`."""
@@ -32,8 +32,7 @@ class FileHandle:
             self._object = StoredFile(path, object_store.stat(path))
         else:
             # Without O_NONBLOCK, which files ignore, opening a pipe waits for its writer.
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            self._file = os.fdopen(descriptor, "rb", buffering=0)
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def read(self, offset: int, size: int) -> bytes:
         """Reads `size` bytes from `offset` on, fewer only at the end of the file. Raises `OSError`,
@@ -44,10 +43,12 @@ class FileHandle:
             if isinstance(content, OSError):
                 raise content
             return content
-        self._file.seek(offset)
+        assert self._descriptor is not None
         content = b""
-        # One call returns at most 2 GiB, and less after a signal or from a network file system.
-        while len(content) < size and (rest := self._file.read(size - len(content))):
+        # One call returns at most 2 GiB, and less from a network file system.
+        while left := size - len(content):
+            if not (rest := os.pread(self._descriptor, left, offset + len(content))):
+                break
             content += rest
         return content
 
@@ -55,11 +56,13 @@ class FileHandle:
         """Returns the stamp of the open file, even if its path was replaced."""
         if self._object is not None:
             return self._object.stamp
-        return FileStamp.of(os.fstat(self._file.fileno()))
+        assert self._descriptor is not None
+        return FileStamp.of(os.fstat(self._descriptor))
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def __enter__(self) -> FileHandle:
         return self

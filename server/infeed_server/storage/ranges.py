@@ -22,9 +22,6 @@ from infeed_server.storage.stamp import FileStamp, StoredFile
 
 Int64 = npt.NDArray[np.int64]
 
-_Range = tuple[int, int, int]
-"""Number of a file, first byte, size."""
-
 _MAX_GAP = 16 << 10
 """Bytes between two ranges of a local file. A smaller gap costs less to read than another call."""
 
@@ -37,13 +34,14 @@ class _Group:
     """Ranges of one file that are read at once."""
 
     file: int
+    listed: StoredFile
     begin: int
     end: int
     slots: list[int]
 
     @property
-    def range(self) -> _Range:
-        return self.file, self.begin, self.end - self.begin
+    def size(self) -> int:
+        return self.end - self.begin
 
 
 _Put = Callable[[_Group, bytes], None]
@@ -70,6 +68,7 @@ class RangeReader:
         self._keep_open = keep_open
         self._handles = FileHandlePool(self._open)
         self._requests = RangeRequests()
+        self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "infeed-reads") if threads > 1 else None
 
     def read(self, files: Int64, offsets: Int64, sizes: Int64) -> npt.NDArray[np.object_]:
@@ -82,12 +81,14 @@ class RangeReader:
                 begin, size = int(offsets[slot]) - group.begin, int(sizes[slot])
                 contents[slot] = data if len(group.slots) == 1 else data[begin : begin + size]
 
-        remote = np.array([is_remote(self.files[file].path) for file in files.tolist()], bool)
-        if len(slots := np.flatnonzero(~remote)):
-            self._read_local(_grouped(files, offsets, sizes, slots, _MAX_GAP), put)
-        if len(slots := np.flatnonzero(remote)):
-            gap = object_store.max_gap()
-            self._read_objects(_grouped(files, offsets, sizes, slots, gap), put)
+        local: list[_Group] = []
+        remote: list[_Group] = []
+        for group in _grouped(self.files, files, offsets, sizes):
+            (remote if is_remote(group.listed.path) else local).append(group)
+        if local:
+            self._read_local(local, put)
+        if remote:
+            self._read_objects(remote, put)
         return contents
 
     def check(self, file: int) -> None:
@@ -102,27 +103,27 @@ class RangeReader:
             self._pool.shutdown(wait=False)
 
     def _read_local(self, groups: Sequence[_Group], put: _Put) -> None:
-        def read(group: _Group) -> None:
-            path = self.files[group.file].path
-            put(group, retry_faults(partial(self._read_group, group), path))
+        def read(some: Sequence[_Group]) -> None:
+            for group in some:
+                put(group, retry_faults(partial(self._read_group, group), group.listed.path))
 
         if self._pool is None:
-            for group in groups:
-                read(group)
+            read(groups)
             return
+        # Few handovers between threads: each costs about as much as a read.
+        shares = [groups[first :: self._threads] for first in range(self._threads)]
         try:
-            reads = self._pool.map(read, groups)
+            reads = self._pool.map(read, filter(None, shares))
         except RuntimeError as error:
-            path = self.files[groups[0].file].path
+            path = groups[0].listed.path
             raise SourceError(f"{path}: the source is closed", file=path) from error
         list(reads)  # raises the first error
 
     def _read_group(self, group: _Group) -> bytes:
-        number, begin, size = group.range
-        listed = self.files[number]
-        opened = self._handles.borrow(number) if self._keep_open else FileHandle(listed.path)
+        listed, size = group.listed, group.size
+        opened = self._handles.borrow(group.file) if self._keep_open else FileHandle(listed.path)
         with opened as handle:
-            data, stamp = handle.read(begin, size), handle.stamp()
+            data, stamp = handle.read(group.begin, size), handle.stamp()
         # A file that was written over has another time, even if what was read is all right.
         self._check_stamp(listed, stamp)
         if len(data) < size:
@@ -134,12 +135,12 @@ class RangeReader:
 
         def read() -> None:
             nonlocal left
-            ranges = [group.range for group in left]
-            results = self._requests.read([ObjectRead(self.files[n], *at) for n, *at in ranges])
+            reads = [ObjectRead(group.listed, group.begin, group.size) for group in left]
+            results = self._requests.read(reads)
             failed = []
             for group, result in zip(left, results, strict=True):
                 if isinstance(result, ChangedObjectError):
-                    path = self.files[group.file].path
+                    path = group.listed.path
                     raise changed_error(path, self._since, result.strerror or "") from result
                 if isinstance(result, OSError):
                     failed.append((group, result))
@@ -149,7 +150,7 @@ class RangeReader:
             if failed:
                 raise failed[0][1]
 
-        retry_faults(read, self.files[groups[0].file].path)
+        retry_faults(read, groups[0].listed.path)
 
     def _open(self, number: int) -> FileHandle:
         listed = self.files[number]
@@ -163,22 +164,21 @@ class RangeReader:
 
 
 def _grouped(
-    files: Int64, offsets: Int64, sizes: Int64, slots: Int64, max_gap: int
+    all_files: Sequence[StoredFile], files: Int64, offsets: Int64, sizes: Int64
 ) -> list[_Group]:
-    """Returns the ranges in `slots` by file and offset: near to each other, and not too many bytes
-    in total."""
+    """Returns the ranges by file and offset: near to each other, and not too many bytes in
+    total."""
     groups: list[_Group] = []
-    for slot in slots[np.lexsort((offsets[slots], files[slots]))].tolist():
+    last: _Group | None = None
+    for slot in np.lexsort((offsets, files)).tolist():
         file, begin = int(files[slot]), int(offsets[slot])
         end = begin + int(sizes[slot])
-        last = groups[-1] if groups else None
-        if (
-            last is not None
-            and (file == last.file and begin - last.end <= max_gap)
-            and max(end, last.end) - last.begin <= _MAX_READ
-        ):
+        if last is None or file != last.file:
+            listed = all_files[file]
+            max_gap = object_store.max_gap() if is_remote(listed.path) else _MAX_GAP
+        elif begin - last.end <= max_gap and max(end, last.end) - last.begin <= _MAX_READ:
             last.slots.append(slot)
             last.end = max(end, last.end)
-        else:
-            groups.append(_Group(file, begin, end, [slot]))
+            continue
+        groups.append(last := _Group(file, listed, begin, end, [slot]))
     return groups

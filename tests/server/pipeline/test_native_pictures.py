@@ -64,7 +64,7 @@ def pixels_of(plan: IndexedPlan, columns: Any) -> Any:
     pixels = np.empty((COUNT, *left["image"].shape[1:]), left["image"].dtype.as_numpy_dtype)
     pixels[~found.done] = left["image"]
     if found.done.any():
-        pixels[found.done] = found.fields["image"]
+        pixels[found.done] = found.fields["image"][found.done]
     return pixels
 
 

@@ -72,15 +72,18 @@ class BatchTask:
         """int64[slots]: the delivered samples, -1 for an empty slot."""
         return np.where(self.mask, self.index, -1)
 
-    def put(self, slots: Array, arrays: dict[str, Array]) -> None:
-        """Keeps the results of some of the slots that are left."""
+    def put(self, slots: Array, arrays: dict[str, Array], done: Array | None = None) -> None:
+        """Keeps the results of some of the slots that are left: all rows of the arrays, or those
+        that are `done`. The arrays of all slots become the batch's, without a copy."""
+        done = np.ones(len(slots), bool) if done is None else done
         if len(slots) == self.request.slots:
-            self.arrays = arrays
-        for name, array in arrays.items() if len(slots) < self.request.slots else ():
+            self.arrays, self.left = arrays, slots[~done]
+            return
+        for name, array in arrays.items():
             if name not in self.arrays:
                 self.arrays[name] = np.empty((self.request.slots, *array.shape[1:]), array.dtype)
-            self.arrays[name][slots] = array
-        self.left = np.setdiff1d(self.left, slots)
+            self.arrays[name][slots[done]] = array[done]
+        self.left = np.setdiff1d(self.left, slots[done])
 
     def to_batch(self) -> HostBatch:
         """Returns the batch with zeros, or empty strings, in the masked slots."""

@@ -27,7 +27,7 @@ def make_early(
         slots = slots[:0]
     elif plan.native is not None:
         made = plan.native.make(columns, task.key[slots], run)
-        task.put(slots[made.done], made.fields)
+        task.put(slots, made.fields, made.done)
         is_left = ~made.cut_off | cut_off
         slots, columns = slots[~made.done][is_left], select_rows(made.left, is_left)
     return {"slot": slots, "index": task.index[slots], "key": task.key[slots], "columns": columns}

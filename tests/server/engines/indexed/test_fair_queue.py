@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from tests.client.waiting import blocked_in, until
 
@@ -49,6 +50,20 @@ def turns(queue: FairQueue, quotas: Quotas) -> str:
     while (task := queue.take(wait=False)) is not None:
         taken += names[id(task.quota)]
     return taken
+
+
+def test_arrays_of_all_slots_become_the_batch_and_what_they_lack_is_put_there(
+    open_quotas: Callable[[int], Quotas],
+) -> None:
+    task, made = new_task(open_quotas(1)["a"]), np.array([[7], [0]])
+    task.assign_samples()
+    task.put(np.arange(2), {"x": made}, np.array([True, False]))
+    assert task.left.tolist() == [1]
+    task.put(task.left, {"x": np.array([[8]])})
+    batch = task.to_batch()
+    assert batch.arrays["x"] is made
+    assert made.tolist() == [[7], [8]]
+    assert not len(task.left)
 
 
 def test_streams_take_turns(open_quotas: Callable[[int], Quotas]) -> None:
