@@ -54,4 +54,6 @@ def test_a_pointer_among_images_is_a_bad_sample_that_is_named(tmp_path: Path) ->
     steps = [*enumerate(pipeline.transforms)]
     failure = find_bad_sample(pipeline.open(), steps, 0, np.zeros(2, np.int64))
     assert failure is not None
-    assert str(failure.error).startswith(f"sample 0: {tmp_path}/a.jpg is a pointer of Git LFS")
+    assert str(failure.error).startswith(
+        f"sample 0 cannot be read: {tmp_path}/a.jpg is a pointer of Git LFS"
+    )
