@@ -47,11 +47,18 @@ Run = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 def decode_threads() -> ThreadPoolExecutor:
     """Returns the process's threads for decoding, as many as the graph has. They work in the order
     of batches, so that none idles while another makes a batch's last picture."""
-    return ThreadPoolExecutor(_threads(), "infeed-decode")
+    return ThreadPoolExecutor(_thread_count(), "infeed-decode")
 
 
-def _threads() -> int:
+@cache
+def _thread_count() -> int:
     return cgroup.cpu_count() + 1
+
+
+_NO_DRAWS = Draws(np.empty((0, 4), np.int32), np.empty(0, np.uint8), np.empty((0, 4), np.int32))
+
+_MAX_SIZES = 1 << 12
+"""Sizes of images whose places are kept."""
 
 
 class Made(NamedTuple):
@@ -82,6 +89,8 @@ class NativePictures:
         self._chain = chain
         self._source = source
         self._field = chain.decode.field
+        self._taken: tuple[dict[tuple[int, ...], int], Draws] = ({}, _NO_DRAWS)
+        """The numbers of the sizes that images had, and what is taken of each."""
         self._pixels = tf.TensorSpec((*chain.size, 3), tf.uint8)
 
     def __str__(self) -> str:
@@ -172,7 +181,7 @@ class NativePictures:
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Returns the pixels of pictures, whether each is decoded, and whether it is cut off."""
         images = self._decoder.read_headers(contents.tolist())
-        draws = Draws(*(np.asarray(values) for values in self._draw(images, keys)))
+        draws = self._take(images, keys)
         limits = ((images, self._chain.decode.max_pixels), (draws.parts[:, :2], MAX_PIXELS))
         are_large = [sizes.prod(1, dtype=np.int64) > most for sizes, most in limits]
         left = {_LARGE: np.logical_or(*are_large), _TURNED: self._are_turned(contents)}
@@ -180,10 +189,27 @@ class NativePictures:
         pixels = np.empty((len(records), *self._pixels.shape), np.uint8)
         options = {"parts": draws.parts, "antialias": self._chain.antialias}
         batch = (records, draws.windows, draws.flips, pixels)
-        status = self._decoder.decode_batch(*batch, _threads(), run=run, **options)
+        status = self._decoder.decode_batch(*batch, _thread_count(), run=run, **options)
         cut_off = self._count(status, left) == _DAMAGED
         cut_off[cut_off] = [is_cut_off(content) for content in contents[cut_off]]
         return pixels, status == 0, cut_off
+
+    def _take(self, images: npt.NDArray[np.int32], keys: Keys) -> Draws:
+        """Returns what the chain takes of images. TensorFlow is asked once for each of their sizes,
+        if these decide: each call takes a millisecond where other threads decode."""
+        if self._chain.is_random:
+            return self._draw(images, keys)
+        numbers, draws = self._taken
+        sizes = [*map(tuple, images.tolist())]
+        if new := [*{*sizes} - numbers.keys()]:
+            if len(numbers) > _MAX_SIZES:
+                new, numbers, draws = [*{*sizes}], {}, _NO_DRAWS
+            added = self._draw(np.array(new, np.int32), np.zeros((len(new), 2), np.int64))
+            draws = Draws(*map(np.concatenate, zip(draws, added, strict=True)))
+            numbers = {**numbers, **{size: n for n, size in enumerate(new, len(numbers))}}
+            self._taken = numbers, draws
+        rows = [numbers[size] for size in sizes]
+        return Draws(*(values[rows] for values in draws))
 
     def _are_turned(self, contents: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Returns whether each picture has to be turned."""
@@ -204,7 +230,8 @@ class NativePictures:
     def _draw(self) -> Callable[[Any, Any], Draws]:
         signature = [tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([None, 2], tf.int64)]
         traced = tf.function(self._chain.draw, input_signature=signature, autograph=False)
-        return traced.get_concrete_function()  # type: ignore[no-any-return]
+        draw = traced.get_concrete_function()
+        return lambda images, keys: Draws(*map(np.asarray, draw(images, keys)))
 
     @cached_property
     def _parse(self) -> ColumnsFunction:

@@ -80,6 +80,11 @@ class PictureChain:
     def antialias(self) -> bool:
         return any(step.antialias for _, step in self.steps if isinstance(step, Resize))
 
+    @property
+    def is_random(self) -> bool:
+        """Whether what it takes of an image depends on the key, besides the image's size."""
+        return any(step.random for _, step in self.steps)
+
     def draw(self, images: tf.Tensor, keys: tf.Tensor) -> Draws:
         """Returns what the graph takes of images, from their sizes, int32[n, 2], and keys."""
         images = tf.maximum(images, 1)  # zeros of headers that the decoder refuses

@@ -88,3 +88,24 @@ def test_random_steps_make_the_pixels_of_the_graph(seed: int) -> None:
     is_applied = transforms[0] == UPRIGHT
     counts = {"decoded": COUNT - 1 - is_applied, "turned by EXIF": is_applied, "other format": 1}
     assert Counter(plans[1].native.counts.by_status()) == Counter(counts)
+
+
+def test_size_decides_what_is_taken_without_random_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_decoder()
+    monkeypatch.setattr("infeed_server.pipeline.native_pictures._MAX_SIZES", 3)
+    files = np.array([jpeg(n, (40 + 9 * (n % 5), 60)) for n in range(COUNT)], object)
+    evaluation = [
+        {"decode_image": {"field": "image"}},
+        {"resize": {"field": "image", "short_side": 30}},
+        {"center_crop": {"field": "image", "size": [24, 20]}},
+    ]
+    source = {"arrays": {"image": files}}
+    pipeline = parse({"source": source, "transforms": evaluation, "batch": COUNT})
+    graph, plan = (plan_indexed("p", pipeline, pipeline.open(), decoder=d) for d in DECODERS)
+    expected = pixels_of(graph, {"image": files})
+    assert plan.native is not None
+    for some in (slice(0, 2), slice(1, 4), slice(0, 12), slice(3, 5)):
+        keys = np.zeros((len(files[some]), 2), np.int64)
+        made = plan.native.make({"image": files[some]}, keys, map)
+        assert made.done.all()
+        np.testing.assert_array_equal(made.fields["image"], expected[some])
