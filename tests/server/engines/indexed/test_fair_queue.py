@@ -52,7 +52,7 @@ def turns(queue: FairQueue, quotas: Quotas) -> str:
     return taken
 
 
-def test_arrays_of_all_slots_become_the_batch_and_what_they_lack_is_put_there(
+def test_arrays_of_all_slots_become_the_batch(
     open_quotas: Callable[[int], Quotas],
 ) -> None:
     task, made = new_task(open_quotas(1)["a"]), np.array([[7], [0]])
