@@ -239,4 +239,4 @@ class NativePictures:
             fields = self._source.parse(columns)
             return fields if self.is_complete else {self._field: fields[self._field]}
 
-        return sample_graph.columns_function(self._source.columns, parse)
+        return sample_graph.columns_function(self._source.columns, parse, parallel=False)
