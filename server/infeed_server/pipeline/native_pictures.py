@@ -19,7 +19,7 @@ import tensorflow as tf
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.picture_counts import PictureCounts
 from infeed_server.pipeline.picture_steps import Draws, PictureChain, fuse_decode_and_crop
-from infeed_server.pipeline.rows import select_rows
+from infeed_server.pipeline.rows import read_only, select_rows
 from infeed_server.pipeline.sample_graph import ColumnsFunction, SampleFunction, Specs
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Sample, Source
@@ -67,7 +67,7 @@ class Made(NamedTuple):
     done: npt.NDArray[np.bool_]
     """The rows that need no graph."""
     fields: Columns
-    """The fields of all rows, undefined for the others, which their owner may write there."""
+    """The fields of all rows. Those of the others are undefined, and may be written."""
     left: Columns
     """The graph's columns of the others."""
     cut_off: npt.NDArray[np.bool_]
@@ -125,7 +125,9 @@ class NativePictures:
         contents = fields[self._field]
         pixels, done, cut_off = self._decode(contents, keys, run)
         if self.is_complete:
-            others = fields if done.all() else {n: values.copy() for n, values in fields.items()}
+            others = read_only(fields)
+            if not done.all():
+                others = {name: values.copy() for name, values in fields.items()}
             left = select_rows(columns, ~done)
             return Made(done, {**others, self._field: pixels}, left, cut_off[~done])
         if self._source.parsed:  # or the field is a part of a record
@@ -239,4 +241,4 @@ class NativePictures:
             fields = self._source.parse(columns)
             return fields if self.is_complete else {self._field: fields[self._field]}
 
-        return sample_graph.columns_function(self._source.columns, parse)
+        return sample_graph.columns_function(self._source.columns, parse, parallel=False)

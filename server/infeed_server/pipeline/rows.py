@@ -29,6 +29,14 @@ def select_rows(columns: Columns, some: Mask) -> Columns:
     return columns if some.all() else {name: values[some] for name, values in columns.items()}
 
 
+def read_only(columns: Columns) -> Columns:
+    """Returns views of columns that nobody writes into."""
+    views = {name: values.view() for name, values in columns.items()}
+    for values in views.values():
+        values.flags.writeable = False
+    return views
+
+
 def gather(parts: Sequence[Part], indices: Indices) -> Columns:
     """Returns the rows of samples, each of the part that has it; of one part in its order without
     a copy."""

@@ -59,10 +59,11 @@ def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:
 
 
 def columns_function(
-    columns: Mapping[str, tf.TensorSpec], function: SampleFunction
+    columns: Mapping[str, tf.TensorSpec], function: SampleFunction, *, parallel: bool = True
 ) -> ColumnsFunction:
     """Returns the traced function of any number of samples, from columns of these specs. They are
-    made as the graph of batches makes them, so it has the same bits."""
+    made as the graph of batches makes them, so it has the same bits. Where each takes less time
+    than a change of threads, they should not be `parallel`."""
     signature = {
         name: tf.TensorSpec([None, *spec.shape], spec.dtype) for name, spec in columns.items()
     }
@@ -72,7 +73,8 @@ def columns_function(
     def run(columns: Sample, keys: tf.Tensor) -> Sample:
         count = tf.shape(keys, out_type=tf.int64)[0]
         samples = tf.data.Dataset.from_tensor_slices((columns, keys))
-        mapped = samples.map(tf.autograph.experimental.do_not_convert(function), tf.data.AUTOTUNE)
+        threads = tf.data.AUTOTUNE if parallel else None
+        mapped = samples.map(tf.autograph.experimental.do_not_convert(function), threads)
         fields: Sample = mapped.batch(count).get_single_element()
         return fields
 

@@ -15,6 +15,7 @@ from infeed.shared.spec import Array
 from infeed_server.engines.base import Answer, HostBatch, Request, RunKey, Trainer
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.order import Order
+from infeed_server.pipeline.rows import read_only
 
 
 @dataclass(eq=False)
@@ -51,7 +52,7 @@ class BatchTask:
     left: Array = field(init=False)
     """int64[n]: the slots whose samples have no result yet, in order."""
     arrays: dict[str, Array] = field(default_factory=dict)
-    """The results of the other slots, if there is any."""
+    """The results of the other slots, if there is any. Those that can be written are its own."""
     future: Future[Answer] = field(default_factory=Future)
     substitutions: int = 0
     entered_at: float = 0.0
@@ -74,11 +75,13 @@ class BatchTask:
 
     def put(self, slots: Array, arrays: dict[str, Array], done: Array | None = None) -> None:
         """Keeps the results of some of the slots that are left: all rows of the arrays, or those
-        that are `done`. The arrays of all slots become the batch's, without a copy."""
-        done = np.ones(len(slots), bool) if done is None else done
+        that are `done`. Arrays of all slots are kept without a copy, and in the second case the
+        others' results are written there."""
         if len(slots) == self.request.slots:
-            self.arrays, self.left = arrays, slots[~done]
+            self.arrays = read_only(arrays) if done is None else arrays
+            self.left = slots[:0] if done is None else slots[~done]
             return
+        done = np.ones(len(slots), bool) if done is None else done
         for name, array in arrays.items():
             if name not in self.arrays:
                 self.arrays[name] = np.empty((self.request.slots, *array.shape[1:]), array.dtype)
@@ -113,7 +116,7 @@ def complete(task: BatchTask, result: HostBatch | InfeedError) -> None:
 
 
 def _clear(array: Array, masked: Array) -> Array:
-    result: Array = array.copy()
+    result = array if array.flags.writeable else array.copy()
     result[masked] = b"" if array.dtype == object else 0
     return result
 

@@ -60,10 +60,21 @@ def test_arrays_of_all_slots_become_the_batch(
     task.put(np.arange(2), {"x": made}, np.array([True, False]))
     assert task.left.tolist() == [1]
     task.put(task.left, {"x": np.array([[8]])})
-    batch = task.to_batch()
-    assert batch.arrays["x"] is made
-    assert made.tolist() == [[7], [8]]
     assert not len(task.left)
+    task.mask[0] = False
+    assert task.to_batch().arrays["x"] is made
+    assert made.tolist() == [[0], [8]]
+
+
+def test_masked_slot_leaves_the_arrays_of_others_unchanged(
+    open_quotas: Callable[[int], Quotas],
+) -> None:
+    task, theirs = new_task(open_quotas(1)["a"]), np.array([[7], [8]])
+    task.assign_samples()
+    task.put(np.arange(2), {"x": theirs})
+    task.mask[0] = False
+    assert task.to_batch().arrays["x"].tolist() == [[0], [8]]
+    assert theirs.tolist() == [[7], [8]]
 
 
 def test_streams_take_turns(open_quotas: Callable[[int], Quotas]) -> None:
