@@ -18,7 +18,7 @@ typedef struct {
   const uint8_t *const *records;
   const size_t *sizes;
   const Window *windows;
-  const Part *parts;  // NULL: the whole
+  const Part *parts;            // NULL: the whole
   const uint8_t *orientations;  // NULL: all are upright
   const uint8_t *flips;
   uint8_t *out;

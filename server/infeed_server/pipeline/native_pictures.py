@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,6 @@ _DAMAGED = "damaged"
 _LARGE = "with too many pixels"
 """Status of pictures that the decoder is not given."""
 
-_Status: TypeAlias = "npt.NDArray[np.integer]"
 Run = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 """`map`, or a pool's."""
 
@@ -227,7 +226,7 @@ class NativePictures:
         is_applied = self._chain.decode.exif == "apply"
         return orientations(contents) if is_applied else np.full(len(contents), UPRIGHT, np.uint8)
 
-    def _words(self, status: _Status) -> npt.NDArray[np.object_]:
+    def _words(self, status: npt.NDArray[np.uint8]) -> npt.NDArray[np.object_]:
         return np.array(self._decoder.STATUS, object)[status]
 
     @cached_property
