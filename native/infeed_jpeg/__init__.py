@@ -46,6 +46,7 @@ class _Batch(ctypes.Structure):
         ("sizes", ctypes.c_void_p),
         ("windows", ctypes.c_void_p),
         ("parts", ctypes.c_void_p),
+        ("orientations", ctypes.c_void_p),
         ("flips", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
         ("status", ctypes.c_void_p),
@@ -111,29 +112,36 @@ def decode_batch(
     *,
     run: Callable[[Callable[[int], None], Iterable[int]], Iterable[None]] | None = None,
     parts: NDArray[np.int32] | None = None,
+    orientations: NDArray[np.uint8] | None = None,
     antialias: bool = False,
 ) -> NDArray[np.uint8]:
     """Decodes a window of each picture, resizes it, and mirrors it if its flip is 1.
 
     records  encoded pictures
-    windows  [n, 4] int32: top, left, height and width in pixels
+    windows  [n, 4] int32: top, left, height and width in pixels of the upright picture
     flips    [n] uint8: 1 mirrors left to right
     out      [n, height, width, 3] uint8: written in place
     threads  the most threads that decode at once, each one picture after another
     run      `map` of an executor that has the threads; default: threads of this call alone
     parts    [n, 4] int32: the height and width of the resized window, and the top and left of the
              part of it that is wanted; default: all of it
+    orientations  [n] uint8: of EXIF, 1 to 8, by which a picture is turned first; default: 1
     antialias  as of tf.image.resize
 
     Returns a status for each picture: 0, or the place in `STATUS` of the reason for a refusal,
     which leaves its part of `out` undefined. The pixels are what `tf.io.decode_jpeg(channels=3)`
-    makes of the whole picture, cropped, then `tf.image.resize`, `tf.round` and a cast to uint8.
+    makes of the whole picture, turned and cropped, then `tf.image.resize`, `tf.round` and a cast to
+    uint8.
     """
     n = len(records)
     _require("windows", windows, np.int32, (n, 4))
     _require("flips", flips, np.uint8, (n,))
     if parts is not None:
         _require("parts", parts, np.int32, (n, 4))
+    if orientations is not None:
+        _require("orientations", orientations, np.uint8, (n,))
+        if n and not 1 <= orientations.min() <= orientations.max() <= 8:
+            raise ValueError(f"orientations: {orientations.tolist()}; each is 1 to 8")
     _require("out", out, np.uint8, (n, -1, -1, 3))
     if not out.flags.writeable:
         raise ValueError("out: a read-only array; needs one that can be written")
@@ -148,6 +156,7 @@ def decode_batch(
         sizes=sizes.ctypes.data,
         windows=windows.ctypes.data,
         parts=None if parts is None else parts.ctypes.data,
+        orientations=None if orientations is None else orientations.ctypes.data,
         flips=flips.ctypes.data,
         out=out.ctypes.data,
         status=status.ctypes.data,

@@ -56,27 +56,32 @@ static int last_of(const Spans *s, int i) {
   return s->first[i] + k;
 }
 
-static void add_row(const uint32_t *source, float weight, int count, float *sums) {
+// Not inlined, like the next: they need the registers.
+static __attribute__((noinline)) void add_row(const uint32_t *source, float weight, int count, float *sums) {
   for (int x = 0; x < count; x += 2) *(f32x8 *)(sums + 4 * x) += to_floats(source + x) * weight;
 }
 
 // Adding it rounds to even as tf.round does, and leaves the integer in the lower bits.
 static const float ROUND = 12582912.0f;
 
-static void join_columns(const Spans *s, int begin, const float *sums, int count, bool flip, uint8_t *out) {
+static __attribute__((noinline)) void join_columns(const Spans *s, int begin, const float *sums, int count,
+                                                   bool flip, uint8_t *out) {
   const float *weights = s->weights;
-  for (int x = 0; x < count; x++, weights += s->longest) {
+  const int longest = s->longest;
+  for (int x = 0; x < count; x++, weights += longest) {
     const float *from = sums + 4 * (s->first[x] - begin);
     f32x4 sum = {0};
-    for (int k = 0; k < s->longest; k++) sum += *(const f32x4 *)(from + 4 * k) * weights[k];
+    for (int k = 0; k < longest; k++) sum += *(const f32x4 *)(from + 4 * k) * weights[k];
     const u8x16 bytes = (u8x16)(sum + ROUND);
     const uint8_t pixel[3] = {bytes[0], bytes[4], bytes[8]};
     memcpy(out + 3 * (flip ? count - 1 - x : x), pixel, 3);
   }
 }
 
-Status resize_smoothly(Decoder *d, const Picture *picture, Window window, Part part, bool flip, uint8_t *out,
-                       int height, int width) {
+Status resize_smoothly(Decoder *d, const Task *task) {
+  Window window = task->window;
+  const Part part = task->part;
+  const int height = task->height, width = task->width;
   Spans columns, rows;
   char *memory = reserve(d, SPANS, bytes_of_spans(window.width, part.width, width) +
                                        bytes_of_spans(window.height, part.height, height));
@@ -92,17 +97,19 @@ Status resize_smoothly(Decoder *d, const Picture *picture, Window window, Part p
   float *sums = reserve(d, RESIZE, bytes_of_sums);
   if (!ring || !sums) return MEMORY;
   window.left += begin, window.width = used;
-  Status status = start_rows(d, picture, window, rows.first[0]);
+  Status status = start_upright_rows(d, task, window, rows.first[0]);
   int made = rows.first[0];
-  for (int y = 0; y < height && status == DECODED; y++, out += 3 * width) {
+  for (int y = 0; y < height && status == DECODED; y++) {
     const int last = last_of(&rows, y);
     for (; made <= last && status == DECODED; made++)
-      if (!make_row(d, window.top + made, (uint32_t *)(ring + made % rows.longest * stride))) status = DAMAGED;
+      if (!make_upright_row(d, window.top + made, (uint32_t *)(ring + made % rows.longest * stride)))
+        status = DAMAGED;
     memset(sums, 0, bytes_of_sums);
     for (int row = rows.first[y]; row <= last && status == DECODED; row++)
       add_row((uint32_t *)(ring + row % rows.longest * stride),
               rows.weights[(size_t)y * rows.longest + row - rows.first[y]], used, sums);
-    if (status == DECODED) join_columns(&columns, begin, sums, width, flip, out);
+    if (status == DECODED)
+      join_columns(&columns, begin, sums, width, task->flip, task->out + (size_t)y * 3 * width);
   }
   return status;
 }

@@ -18,7 +18,8 @@ typedef struct {
   const uint8_t *const *records;
   const size_t *sizes;
   const Window *windows;
-  const Part *parts;  // NULL: the whole
+  const Part *parts;            // NULL: the whole
+  const uint8_t *orientations;  // NULL: all are upright
   const uint8_t *flips;
   uint8_t *out;
   uint8_t *status;
@@ -53,26 +54,33 @@ static void return_decoder(Decoder *d) {
   free(d);
 }
 
-static bool is_inside(Window w, const Picture *p) {
-  return w.top >= 0 && w.left >= 0 && w.height > 0 && w.width > 0 &&
-         w.height <= p->height - w.top && w.width <= p->width - w.left;
-}
-
-static bool is_part_inside(Part p, int height, int width) {
-  return p.top >= 0 && p.left >= 0 && p.height < MAX_SIDE && p.width < MAX_SIDE &&
-         height <= p.height - p.top && width <= p.width - p.left;
+static bool is_inside(const Task *t) {
+  const Window w = t->window;
+  const Part p = t->part;
+  const bool is_exchanged = t->orientation > 4;
+  const int height = is_exchanged ? t->picture->width : t->picture->height;
+  const int width = is_exchanged ? t->picture->height : t->picture->width;
+  return w.top >= 0 && w.left >= 0 && w.height > 0 && w.width > 0 && w.height <= height - w.top &&
+         w.width <= width - w.left && p.top >= 0 && p.left >= 0 && p.height < MAX_SIDE && p.width < MAX_SIDE &&
+         t->height <= p.height - p.top && t->width <= p.width - p.left;
 }
 
 static Status decode(Decoder *d, const Batch *b, int i) {
   Picture picture;
-  Status status = read_headers(&picture, b->records[i], b->sizes[i]);
+  const Status status = read_headers(&picture, b->records[i], b->sizes[i]);
   if (status != DECODED) return status;
-  if (!is_inside(b->windows[i], &picture)) return WINDOW;
-  uint8_t *out = b->out + (size_t)i * b->height * b->width * 3;
-  Part part = b->parts ? b->parts[i] : (Part){b->height, b->width, 0, 0};
-  if (!is_part_inside(part, b->height, b->width)) return WINDOW;
-  return (b->antialias ? resize_smoothly : resize)(d, &picture, b->windows[i], part, b->flips[i], out,
-                                                   b->height, b->width);
+  const Task task = {
+    .picture = &picture,
+    .orientation = b->orientations ? b->orientations[i] : 1,
+    .window = b->windows[i],
+    .part = b->parts ? b->parts[i] : (Part){b->height, b->width, 0, 0},
+    .flip = b->flips[i],
+    .out = b->out + (size_t)i * b->height * b->width * 3,
+    .height = b->height,
+    .width = b->width,
+  };
+  if (!is_inside(&task)) return WINDOW;
+  return (b->antialias ? resize_smoothly : resize)(d, &task);
 }
 
 // Elsewhere the code compiles, but no test has compared its bits with TensorFlow's.

@@ -1,5 +1,5 @@
 // Decoder of baseline JPEGs with the bits of TensorFlow's: grey, 4:4:4, 4:2:2 and 4:2:0 in one scan.
-// Data flows one way: headers.c, scan.c, tables.c, huffman.c, idct.c, rows.c, colour.c, and
+// Data flows one way: headers.c, scan.c, tables.c, huffman.c, idct.c, rows.c, colour.c, turn.c, and
 // resize.c or antialias.c.
 #pragma once
 #include <stdbool.h>
@@ -27,6 +27,17 @@ typedef struct { int top, left, height, width; } Window;
 
 // The part of a resized window that is wanted: the size of the whole, and where the part begins.
 typedef struct { int height, width, top, left; } Part;
+
+// A picture, and what is made of it.
+typedef struct {
+  const Picture *picture;
+  int orientation;  // by EXIF, 1 to 8: 1 is upright
+  Window window;    // of the upright picture
+  Part part;
+  bool flip;
+  uint8_t *out;
+  int height, width;
+} Task;
 
 enum {
   LOOK = 10,        // bits of a look-up: more take longer to build, and miss the first cache
@@ -75,13 +86,16 @@ typedef struct {
 typedef struct { void *data; size_t size; } Buffer;
 
 // Those of components have one for each.
-enum { SCAN, SEGMENTS, PLANES, CHROMA = PLANES + 3, ROW = CHROMA + 3, RESIZE, SPANS, BUFFERS };
+enum { SCAN, SEGMENTS, PLANES, CHROMA = PLANES + 3, ROW = CHROMA + 3, RESIZE, SPANS,
+       TURNED, STORED_ROW, BUFFERS };
 
 // All memory of a thread's decoder; it grows to the largest picture.
 typedef struct {
   Table dc[4], ac[4];
   Buffer buffers[BUFFERS];
   Component component[3];
+  const uint32_t *turned;  // the pixels of `upright`, if they are stored in another way; or NULL
+  Window upright;
   int components, blocks;  // of an MCU
   // The tables of a chunk's blocks, DC and AC, in the order of the bits; then the last one, which is zeros.
   const Table *tables[CHUNK * MAX_BLOCKS * 2 + 2];
@@ -121,10 +135,10 @@ void build_quant(int16_t *quant, const uint8_t *values, bool is_wide);
 void transform_blocks(const Decoder *d, const Component *c, int count, int y, uint8_t *out);
 Status start_rows(Decoder *d, const Picture *picture, Window window, int first_row);
 bool make_row(Decoder *d, int row, uint32_t *rgbx);
+Status start_upright_rows(Decoder *d, const Task *task, Window window, int first_row);
+bool make_upright_row(Decoder *d, int row, uint32_t *rgbx);
 void upsample(const Chroma *chroma, uint16_t *out);
 void convert_colour(const uint8_t *const *pixels, int count, uint32_t *rgbx);
 void convert_grey(const uint8_t *pixels, int count, uint32_t *rgbx);
-Status resize(Decoder *d, const Picture *picture, Window window, Part part, bool flip, uint8_t *out, int height,
-              int width);
-Status resize_smoothly(Decoder *d, const Picture *picture, Window window, Part part, bool flip, uint8_t *out,
-                       int height, int width);
+Status resize(Decoder *d, const Task *task);
+Status resize_smoothly(Decoder *d, const Task *task);

@@ -27,11 +27,14 @@ INLINE bool read_symbol(Reader *r) {
   const int value = extend(r->bits.buffer >> 1 >> (63 - size), size);
   drop(&r->bits, size);
   const bool is_end = !table->is_dc && size == 0 && symbol != 0xf0;
-  if (!table->is_dc) r->at += (symbol >> 4) + 1;
-  if (r->at > 63 && !is_end) return false;
-  if (!is_end) r->block[NATURAL_ORDER[r->at]] = value;
+  if (!is_end) {
+    if (!table->is_dc) r->at += (symbol >> 4) + 1;
+    if (r->at > 63) return false;
+    r->block[NATURAL_ORDER[r->at]] = value;
+  }
   if (!table->is_dc && !is_end && r->at < 63) return true;
-  r->block += table->is_dc ? 0 : 64, r->at = 0, r->tables++;
+  if (!table->is_dc) r->block += 64;
+  r->at = 0, r->tables++;
   return true;
 }
 

@@ -24,7 +24,7 @@ typedef struct {
   int width, padded, first;
   int32_t *offsets;   // of source pixels
   float *weights;     // four of each pixel
-  float *rows[2];     // row r of the window at r & 1
+  float *rows[2];     // row r of the picture at r & 1
   int row_at[2];
 } Columns;
 
@@ -78,25 +78,26 @@ static const float *interpolated_row(Columns *c, Decoder *d, int row) {
   float *out = c->rows[row & 1];
   uint32_t *source = d->buffers[ROW].data;
   if (c->row_at[row & 1] == row) return out;
-  if (!make_row(d, d->window.top + row, source)) return NULL;
+  if (!make_upright_row(d, row, source)) return NULL;
   interpolate_row(c, source, out);
   c->row_at[row & 1] = row;
   return out;
 }
 
-Status resize(Decoder *d, const Picture *picture, Window window, Part part, bool flip, uint8_t *out, int height,
-              int width) {
+Status resize(Decoder *d, const Task *task) {
+  const Part part = task->part;
+  Window window = task->window;
   Columns columns;
-  if (!start_columns(&columns, d, window.width, part.width, part.left, width, flip)) return MEMORY;
-  const Tap last = tap(part.left + width - 1, part.width, window.width);
+  if (!start_columns(&columns, d, window.width, part.width, part.left, task->width, task->flip)) return MEMORY;
+  const Tap last = tap(part.left + task->width - 1, part.width, window.width);
   window.left += columns.first, window.width = last.low + (last.weight > 0) + 1 - columns.first;
   if (!reserve(d, ROW, 4 * window.width + 2 * MARGIN)) return MEMORY;
-  Status status = start_rows(d, picture, window, tap(part.top, part.height, window.height).low);
-  for (int y = 0; y < height && status == DECODED; y++, out += 3 * width) {
+  Status status = start_upright_rows(d, task, window, tap(part.top, part.height, window.height).low);
+  for (int y = 0; y < task->height && status == DECODED; y++) {
     Tap t = tap(part.top + y, part.height, window.height);
-    const float *top = interpolated_row(&columns, d, t.low);
-    const float *bottom = top && t.weight > 0 ? interpolated_row(&columns, d, t.low + 1) : top;
-    if (bottom) blend_rows(&columns, top, bottom, t.weight, out);
+    const float *top = interpolated_row(&columns, d, window.top + t.low);
+    const float *bottom = top && t.weight > 0 ? interpolated_row(&columns, d, window.top + t.low + 1) : top;
+    if (bottom) blend_rows(&columns, top, bottom, t.weight, task->out + (size_t)y * 3 * task->width);
     else status = DAMAGED;
   }
   return status;

@@ -19,7 +19,7 @@ static void find_symbols(const Table *table, Entry *symbols, uint8_t *needed) {
     const int advance = table->is_dc ? 0 : is_end ? 1 : (symbol >> 4) + 1;
     const int turn = is_end ? TABLE | BLOCK : table->is_dc ? TABLE : 0, need = code + (size > 0);
     Entry entry = {length | turn, mask_behind(length), advance, advance, 0, 0};
-    if (code == 0 || need > LOOK || length > MAX_LENGTH) entry = (Entry){LOOK, 0, UNFIT, UNFIT, 0, 0};
+    if (code == 0 || need > LOOK || length > MAX_LENGTH) entry = (Entry){MAX_LENGTH, 0, UNFIT, UNFIT, 0, 0};
     for (; key < past; key++) {
       const int value = key << MAX_LENGTH >> ((LOOK + MAX_LENGTH - length) & 31) & ((1 << size) - 1);
       entry.last_value = extend(value, size);

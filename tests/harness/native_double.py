@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from infeed_server.transforms.images.jpeg import END_OF_IMAGE
+from infeed_server.transforms.images.orientation import orient
 
 
 def require_decoder() -> Any:
@@ -48,6 +49,7 @@ class DecoderDouble:
         *,
         run: Any = map,
         parts: Any = None,
+        orientations: Any = None,
         antialias: bool = False,
     ) -> Any:
         assert out.flags.c_contiguous
@@ -62,6 +64,8 @@ class DecoderDouble:
             except tf.errors.InvalidArgumentError:
                 status[row] = 1
                 continue
+            if orientations is not None:
+                pixels = orient(pixels, tf.constant(int(orientations[row])))
             window, is_inside = _cut(pixels, *windows[row].tolist())
             height, width, *place = (
                 (*out.shape[1:3], 0, 0) if parts is None else parts[row].tolist()

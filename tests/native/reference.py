@@ -12,6 +12,8 @@ import tensorflow as tf
 from PIL import Image
 from tests.harness.native_double import require_decoder
 
+from infeed_server.transforms.images.orientation import orient
+
 infeed_jpeg = require_decoder()
 
 Pixels = npt.NDArray[np.uint8]
@@ -27,6 +29,7 @@ class Case(NamedTuple):
     resized: tuple[int, int, int, int] | None = None
     """The size of the resized window, and where the part of `size` begins."""
     antialias: bool = False
+    orientation: int = 1
 
 
 def expected(case: Case) -> Pixels | None:
@@ -35,6 +38,7 @@ def expected(case: Case) -> Pixels | None:
         picture = tf.io.decode_jpeg(case.record, channels=3)
     except tf.errors.InvalidArgumentError:
         return None
+    picture = orient(picture, case.orientation)
     top, left, height, width = case.window
     window = picture[top : top + height, left : left + width]
     height, width, top, left = case.resized or (*case.size, 0, 0)
@@ -49,7 +53,14 @@ def decoded(case: Case) -> tuple[Pixels, str]:
     window, flip = np.array([case.window], np.int32), np.array([case.flip], np.uint8)
     parts = None if case.resized is None else np.array([case.resized], np.int32)
     (status,) = infeed_jpeg.decode_batch(
-        [case.record], window, flip, out, 1, parts=parts, antialias=case.antialias
+        [case.record],
+        window,
+        flip,
+        out,
+        1,
+        parts=parts,
+        orientations=np.array([case.orientation], np.uint8),
+        antialias=case.antialias,
     )
     return out[0], infeed_jpeg.STATUS[status]
 

@@ -66,6 +66,18 @@ def test_every_quality_has_tensorflows_bits(sampling: str) -> None:
         assert set(compare(encode(pixels, **options), 45, 77, quality, 1)) == {"decoded"}
 
 
+@pytest.mark.parametrize("orientation", range(2, 9))
+def test_turned_pictures_have_tensorflows_bits(orientation: int) -> None:
+    for sampling, options in SAMPLINGS.items():
+        pixels = some_pixels(61, 87, orientation, is_grey=sampling == "grey")
+        sides = (61, 87) if orientation < 5 else (87, 61)
+        for case in cases(encode(pixels, **options), *sides, orientation):
+            turned = case._replace(orientation=orientation)
+            made, status = decoded(turned)
+            assert status == "decoded"
+            np.testing.assert_array_equal(made, expected(turned), str(turned[1:]))
+
+
 def test_threads_change_no_bit() -> None:
     records = [encode(some_pixels(60, 90, seed), quality=90) for seed in range(30)]
     windows = np.array([(5, 7, 50, 80)] * 30, np.int32)

@@ -186,3 +186,13 @@ def test_wrong_array_is_refused_by_name(name: str, array: Any) -> None:
     } | {name: array}
     with pytest.raises(ValueError, match=f"{name}: .*; needs a C-contiguous array"):
         infeed_jpeg.decode_batch([RECORD], **arrays, threads=1)
+
+
+def test_orientation_that_exif_has_not_is_refused() -> None:
+    out, window = np.zeros((1, 8, 8, 3), np.uint8), np.array([WHOLE], np.int32)
+    for orientation in (0, 9):
+        wrong = np.full(1, orientation, np.uint8)
+        with pytest.raises(ValueError, match=r"orientations: .* 1 to 8"):
+            infeed_jpeg.decode_batch(
+                [RECORD], window, np.zeros(1, np.uint8), out, 1, orientations=wrong
+            )

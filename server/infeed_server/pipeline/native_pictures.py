@@ -6,11 +6,11 @@ parsed, is left to the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.python.mapped import Keys
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.images.jpeg import is_cut_off
-from infeed_server.transforms.images.orientation import are_turned
+from infeed_server.transforms.images.orientation import SIDEWAYS, UPRIGHT, orientations
 from infeed_server.transforms.sizes import MAX_PIXELS
 
 _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
@@ -35,10 +35,9 @@ _PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
 _DAMAGED = "damaged"
 """The decoder's status of a picture with invalid bytes, or too few."""
 
-_LARGE, _TURNED = "with too many pixels", "turned by EXIF"
-"""Statuses of pictures that the decoder is not given."""
+_LARGE = "with too many pixels"
+"""Status of pictures that the decoder is not given."""
 
-_Status: TypeAlias = "npt.NDArray[np.integer]"
 Run = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 """`map`, or a pool's."""
 
@@ -142,7 +141,7 @@ class NativePictures:
         windows = np.tile(np.array([0, 0, 1, 1], np.int32), (count, 1))
         flips, pixels = np.zeros(count, np.uint8), np.empty((count, 1, 1, 3), np.uint8)
         status = self._decoder.decode_batch(contents.tolist(), windows, flips, pixels, 1)
-        self._count(status, {_TURNED: self._are_turned(contents)})
+        self.counts.add(self._words(status).tolist())
 
     def sample_function(self) -> SampleFunction:
         """Returns the function from the graph's columns of a sample to its fields."""
@@ -183,16 +182,27 @@ class NativePictures:
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Returns the pixels of pictures, whether each is decoded, and whether it is cut off."""
         images = self._decoder.read_headers(contents.tolist())
+        turns = self._orientations(contents)
+        images[turns >= SIDEWAYS] = images[turns >= SIDEWAYS, ::-1]
         draws = self._take(images, keys)
         limits = ((images, self._chain.decode.max_pixels), (draws.parts[:, :2], MAX_PIXELS))
-        are_large = [sizes.prod(1, dtype=np.int64) > most for sizes, most in limits]
-        left = {_LARGE: np.logical_or(*are_large), _TURNED: self._are_turned(contents)}
-        records = np.where(left[_LARGE] | left[_TURNED], np.array(b"", object), contents).tolist()
+        are_large = np.logical_or(*(sizes.prod(1, dtype=np.int64) > most for sizes, most in limits))
+        records = np.where(are_large, np.array(b"", object), contents).tolist()
         pixels = np.empty((len(records), *self._pixels.shape), np.uint8)
-        options = {"parts": draws.parts, "antialias": self._chain.antialias}
-        batch = (records, draws.windows, draws.flips, pixels)
-        status = self._decoder.decode_batch(*batch, _thread_count(), run=run, **options)
-        cut_off = self._count(status, left) == _DAMAGED
+        status = self._decoder.decode_batch(
+            records,
+            draws.windows,
+            draws.flips,
+            pixels,
+            _thread_count(),
+            run=run,
+            parts=draws.parts,
+            orientations=turns,
+            antialias=self._chain.antialias,
+        )
+        words = np.where(are_large, _LARGE, self._words(status))
+        self.counts.add(words.tolist())
+        cut_off = words == _DAMAGED
         cut_off[cut_off] = [is_cut_off(content) for content in contents[cut_off]]
         return pixels, status == 0, cut_off
 
@@ -213,20 +223,13 @@ class NativePictures:
         rows = [numbers[size] for size in sizes]
         return Draws(*(values[rows] for values in draws))
 
-    def _are_turned(self, contents: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Returns whether each picture has to be turned."""
+    def _orientations(self, contents: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """Returns by which orientation each picture is turned."""
         is_applied = self._chain.decode.exif == "apply"
-        return are_turned(contents) if is_applied else np.zeros(len(contents), np.bool_)
+        return orientations(contents) if is_applied else np.full(len(contents), UPRIGHT, np.uint8)
 
-    def _count(
-        self, status: _Status, left: Mapping[str, npt.NDArray[np.bool_]]
-    ) -> npt.NDArray[np.object_]:
-        """Counts pictures. Returns the words for their statuses."""
-        words = np.array(self._decoder.STATUS, object)[status]
-        for word, rows in left.items():
-            words[rows] = word
-        self.counts.add(words.tolist())
-        return words
+    def _words(self, status: npt.NDArray[np.uint8]) -> npt.NDArray[np.object_]:
+        return np.array(self._decoder.STATUS, object)[status]
 
     @cached_property
     def _draw(self) -> Callable[[Any, Any], Draws]:

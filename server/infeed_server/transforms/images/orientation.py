@@ -21,7 +21,8 @@ from infeed_server.transforms.images.graph import (
     trace,
 )
 
-UPRIGHT = 1
+UPRIGHT, SIDEWAYS = 1, 5
+"""Orientations: from the latter on, rows are stored as columns."""
 
 _EXIF = b"Exif\0\0"
 """Identifier of the segment, behind its marker and its length."""
@@ -64,13 +65,14 @@ def jpeg_orientation(contents: tf.Tensor) -> tf.Tensor:
     return call_traced(_search, contents)
 
 
-def are_turned(contents: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
-    """Returns whether the orientation of each JPEG is another than upright; outside of a graph."""
-    turned = np.array([_EXIF in content for content in contents.tolist()], np.bool_)
-    if turned.any():
+def orientations(contents: npt.NDArray[np.object_]) -> npt.NDArray[np.uint8]:
+    """Returns the orientation of each JPEG, 1 to 8; outside of a graph."""
+    may_have = np.array([_EXIF in content for content in contents.tolist()], np.bool_)
+    stated = np.full(len(contents), UPRIGHT, np.uint8)
+    if may_have.any():
         search = trace(_search_each, (tf.TensorSpec([None], tf.string),))
-        turned[turned] = search(tf.constant(contents[turned])).numpy() != UPRIGHT
-    return turned
+        stated[may_have] = search(tf.constant(contents[may_have])).numpy()
+    return stated
 
 
 def orient(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
@@ -79,7 +81,7 @@ def orient(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     def turn() -> tf.Tensor:
         flips = tf.concat([tf.gather(_FLIPS, orientation - 1), [False]], 0)
         flipped = tf.raw_ops.Reverse(tensor=pixels, dims=flips)
-        return tf.transpose(flipped, tf.where(orientation >= 5, [1, 0, 2], [0, 1, 2]))
+        return tf.transpose(flipped, tf.where(orientation >= SIDEWAYS, [1, 0, 2], [0, 1, 2]))
 
     turned = tf.cond(orientation == UPRIGHT, lambda: pixels, turn)
     return tf.ensure_shape(turned, [None, None, pixels.shape[2]])
@@ -87,7 +89,7 @@ def orient(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
 
 def oriented_size(size: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     """Returns [height, width] of the upright image, from the stored image's."""
-    return tf.where(orientation >= 5, size[::-1], size)
+    return tf.where(orientation >= SIDEWAYS, size[::-1], size)
 
 
 def stored_window(window: tf.Tensor, size: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
