@@ -139,12 +139,9 @@ class Session(ABC):
 class Engine(ABC):
     """Serves one pipeline. What only some engines know is in `capabilities`."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, spec: PipelineSpec, budget: MemoryBudget) -> None:
+        self.spec = spec
         self.budget = budget
-
-    @property
-    @abstractmethod
-    def spec(self) -> PipelineSpec: ...
 
     @abstractmethod
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
