@@ -139,6 +139,9 @@ class Session(ABC):
 class Engine(ABC):
     """Serves one pipeline. What only some engines know is in `capabilities`."""
 
+    has_jobs: bool = False
+    """Whether trainers can share batches as a job, by its name."""
+
     def __init__(self, spec: PipelineSpec, budget: MemoryBudget) -> None:
         self.spec = spec
         self.budget = budget

@@ -26,6 +26,9 @@ FinishPlacement = Literal["trainer", "server", "none"]
 RemainderScope = Literal["job", "worker"]
 """The data that has one remainder: the whole job's, or each worker's."""
 
+MAX_JOB_NAME_LENGTH = 128
+"""Characters."""
+
 MAX_BATCH_SIZE = 1 << 17
 """Slots. Keeps the header of a batch (13 bytes a slot) below gRPC's default limit of 4 MiB."""
 

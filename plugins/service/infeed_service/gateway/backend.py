@@ -23,9 +23,9 @@ from infeed.shared.errors import (
     UserCodeError,
 )
 from infeed.shared.spec import Array, PipelineSpec
-from infeed.shared.spec.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.storage.faults import is_storage_fault
+from infeed_service.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_service.gateway.client import DataServiceClient
 from infeed_service.gateway.reading import read_job
 from infeed_service.graph.plan import DataServicePlan, Variant
@@ -108,7 +108,9 @@ class DataServiceBackend:
 
 
 class DataServiceEngine(SequentialEngine):
-    """The engine of such a pipeline: a `DatasetRegistry`."""
+    """The engine of such a pipeline."""
+
+    has_jobs = True
 
     def __init__(self, backend: DataServiceBackend, budget: MemoryBudget) -> None:
         super().__init__(backend, budget)

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import PipelineSpec
-from infeed_server.engines.tf_data import TfIterator, within_limits
+from infeed_server.engines.tf_data import RAM_BUDGET_DIVISOR, TfIterator
+from infeed_server.processes import cgroup
 from infeed_service.sequential.plan import SequentialPlan
 from infeed_service.sequential.window import Block, ReadKey
 
@@ -78,6 +79,18 @@ class LocalBackend:
                 "deterministic: false",
                 pipeline=self.spec.name,
             )
+
+
+def within_limits(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset with the budgets of autotuning, except those that its options have. By
+    default tf.data counts the host's CPUs and half of its memory, whatever a container may use:
+    autotuned buffers can then grow until the kernel kills the process."""
+    options, own = tf.data.Options(), dataset.options().autotune
+    if not own.cpu_budget:
+        options.autotune.cpu_budget = cgroup.cpu_count()
+    if not own.ram_budget:
+        options.autotune.ram_budget = cgroup.memory_bytes() // RAM_BUDGET_DIVISOR
+    return dataset.with_options(options)
 
 
 def _count_rows(plan: SequentialPlan, values: dict[str, Any], slots: int, label: str) -> int:

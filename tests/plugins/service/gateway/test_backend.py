@@ -21,10 +21,10 @@ from infeed.shared.errors import (
     SourceError,
     UserCodeError,
 )
-from infeed.shared.spec.dataset import DatasetRequest
 from infeed_server import Pipeline, Server, ServerOptions
 from infeed_server.pipeline.load import parse
 from infeed_server.transforms import Map
+from infeed_service.dataset import DatasetRequest, register
 from infeed_service.engine import open_service
 from infeed_service.gateway import client as client_module
 from infeed_service.gateway.backend import DataServiceBackend
@@ -229,7 +229,7 @@ def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
         with pytest.raises(
             InvalidRequestError, match=r"'n' has no data set .* --engine that has them"
         ):
-            transport.register_dataset(DatasetRequest("n"))
+            register(transport, DatasetRequest("n"))
         transport.close()
         with (
             infeed.connect(address, "n", job_name="j") as feed,
@@ -240,15 +240,15 @@ def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
 
 def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None:
     transport = GrpcTransport(address)
-    default = transport.register_dataset(DatasetRequest("n"))
+    default = register(transport, DatasetRequest("n"))
     assert default.dispatcher_address == dispatcher
     assert (default.batch_size, default.seed, default.may_mask) == (4, 0, False)
     assert default.tensorflow_version == tf.__version__
-    assert transport.register_dataset(DatasetRequest("n")) == default
-    padded = transport.register_dataset(DatasetRequest("n", epochs=1, remainder="pad"))
+    assert register(transport, DatasetRequest("n")) == default
+    padded = register(transport, DatasetRequest("n", epochs=1, remainder="pad"))
     assert padded.may_mask
     others = {
-        transport.register_dataset(request).dataset_id
+        register(transport, request).dataset_id
         for request in (
             DatasetRequest("n", seed=1),
             DatasetRequest("n", batch_size=5),
@@ -260,14 +260,14 @@ def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None
     assert len(others | {default.dataset_id, padded.dataset_id}) == 7
     names = "this server has: fails, ids, n"
     with pytest.raises(infeed.PipelineNotFoundError, match=names):
-        transport.register_dataset(DatasetRequest("m"))
+        register(transport, DatasetRequest("m"))
     with pytest.raises(infeed.FingerprintError):
-        transport.register_dataset(DatasetRequest("n", fingerprint="other"))
+        register(transport, DatasetRequest("n", fingerprint="other"))
     for invalid in (
         DatasetRequest("n", batch_size=-1),
         DatasetRequest("n", seed=-1),
         DatasetRequest("n", epochs=-1),
     ):
         with pytest.raises(InvalidRequestError):
-            transport.register_dataset(invalid)
+            register(transport, invalid)
     transport.close()
