@@ -13,6 +13,7 @@ import tensorflow as tf
 from tests.harness.nursery import Nursery
 
 import infeed
+import infeed.tensorflow
 from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import (
     InvalidRequestError,
@@ -31,6 +32,7 @@ from infeed_service.gateway.backend import DataServiceBackend
 from infeed_service.graph import plan_data_service
 from infeed_service.graph.readers import FILE_CHANGED
 from infeed_service.options import ServiceOptions
+from infeed_tools.audit.run import audit
 
 SERVICE = """
 import signal
@@ -103,6 +105,23 @@ def test_every_sample_arrives_once_an_epoch(address: str) -> None:
                 zip(batch["x"][batch.mask].tolist(), batch["name"][batch.mask], strict=True)
             )
     assert delivered == {(i, str(i).encode()): 3 for i in range(40)}
+
+
+def test_consumers_of_a_job_share_every_sample_once(address: str) -> None:
+    """A feed and a reader of the workers, which prefetches."""
+    options: Any = {"job_name": "shared", "epochs": 16}
+    dataset = infeed.tensorflow.distribute(address, "n", sample_ids=True, label=None, **options)
+    with infeed.connect(address, "n", prefetch_bytes=1, **options) as feed:
+        batches, elements = [next(feed).sample_ids], iter(dataset)
+        batches.append(next(elements)["sample_ids"].numpy())
+        batches += [batch.sample_ids for batch in feed]
+        batches += [element["sample_ids"].numpy() for element in elements]
+    assert Counter(np.concatenate(batches).tolist()) == dict.fromkeys(range(40), 16)
+
+
+def test_an_audit_counts_samples_in_any_order(address: str) -> None:
+    result = audit(address, "n", world_size=3)
+    assert result.exact, result.findings()
 
 
 def test_ranks_share_one_consumer_and_end_together(address: str) -> None:
