@@ -138,6 +138,16 @@ class Guarantee:
     delivery: Literal["exactly_once", "at_most_once"] = "exactly_once"
     resume: Literal["constant_time", "replay", "none"] = "constant_time"
 
+    @property
+    def has_random_access(self) -> bool:
+        """Whether any server makes any batch at any time, with the same bits."""
+        return self.resume == "constant_time"
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a run can continue at a position."""
+        return self.resume != "none"
+
     def __str__(self) -> str:
         words = (f"{self.order} order", f"{self.delivery} delivery", f"{self.resume} resume")
         return ", ".join(words).replace("_", " ").replace("none ", "no ")

@@ -78,7 +78,7 @@ class SequentialEngine(Engine):
             return session.submit(request).result()
         finally:
             with self._changed:
-                if session.reader is not None and self.spec.guarantee.resume == "none":
+                if session.reader is not None and not self.spec.guarantee.can_resume:
                     self._discard(session.reader)  # no other stream can use it
             session.close()
 
@@ -226,7 +226,7 @@ class SequentialEngine(Engine):
 
     def _check_can_start(self, trainer: Trainer, start: int, step: int) -> None:
         """Raises `CursorError` where a new reader cannot repeat what was read before `start`."""
-        if self.spec.guarantee.resume == "none" and start >= step:
+        if not self.spec.guarantee.can_resume and start >= step:
             raise CursorError(
                 f"{self.spec.name!r} cannot continue at position {start} for rank {trainer.rank} "
                 f"of {trainer.world_size}: its batches have no order, the read of this feed no "
