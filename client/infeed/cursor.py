@@ -133,7 +133,7 @@ class Cursor:
             raise CursorError(
                 f"the cursor belongs to another run: {details}", differs=", ".join(differing)
             )
-        if not self.resumable or (self.position and spec.guarantee.resume == "none"):
+        if not self.resumable or (self.position and not spec.guarantee.can_resume):
             raise CursorError(
                 f"pipeline {spec.name!r} guarantees no order, so it cannot resume at position "
                 f"{self.position} of the cursor; connect without state to restart"

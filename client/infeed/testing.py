@@ -32,7 +32,6 @@ from infeed.shared.spec import (
     PipelineSpec,
     Remainder,
 )
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.transport import Call
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
@@ -105,7 +104,7 @@ class FakeTransport:
         return [self.spec]
 
     def describe_slots(
-        self, request: service.DescribeSlotsRequest, _: float = 20.0
+        self, request: service.DescribeSlotsRequest
     ) -> service.DescribeSlotsResponse:
         """Describes positions by their samples alone."""
         _refuse_segments(request.run)
@@ -117,13 +116,11 @@ class FakeTransport:
         ]
         return service.DescribeSlotsResponse(slots=slots)
 
-    def find_sample(
-        self, request: service.FindSampleRequest, _: float = 20.0
-    ) -> service.FindSampleResponse:
-        raise InvalidRequestError(f"FakeTransport does not look for sample {request.sample!r}")
-
-    def register_dataset(self, request: DatasetRequest, _: float = 20.0) -> RegisteredDataset:
-        raise InvalidRequestError(f"{request.pipeline!r} is not of TensorFlow's data service")
+    def call(self, method: str, request: Any, timeout: float = 20.0) -> Any:  # noqa: ARG002
+        """Answers DescribeSlots alone."""
+        if method == "DescribeSlots":
+            return self.describe_slots(request)
+        raise InvalidRequestError(f"FakeTransport does not answer {method}")
 
     def servers(self) -> tuple[str, ...]:
         return ("fake",)

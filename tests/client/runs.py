@@ -29,7 +29,7 @@ class AmendedFake(FakeTransport):
         return super().answer(chain([first], requests))
 
     def describe_slots(
-        self, request: service.DescribeSlotsRequest, _: float = 20.0
+        self, request: service.DescribeSlotsRequest
     ) -> service.DescribeSlotsResponse:
         self.lineage = lineage_from_proto(request.run.lineage)
         return super().describe_slots(request)

@@ -19,12 +19,14 @@ import infeed
 from infeed import cli
 from infeed.shared.doors import Door
 from infeed_server import transforms
+from infeed_server.runtime import engines
 from infeed_server.sources import registry
 from infeed_tools.init import drafter
 from infeed_tools.init.detect import starter_for
 
 DOORS = (
     (cli, "infeed.commands"),
+    (engines, "infeed.engines"),
     (registry, "infeed.sources"),
     (drafter, "infeed.starters"),
     (transforms, "infeed.transforms"),
@@ -64,6 +66,17 @@ def test_what_other_packages_add_is_served(pipelines: str, serve: Any, tmp_path:
     assert CliRunner().invoke(cli.new_app(), command).stdout == "1\n"
     drafts = starter_for(str(tmp_path / "data"), tmp_path).drafts
     assert drafts["data"].source == {"fixed": "data/*.fixed", "length": 3073}
+
+
+def test_an_engine_of_another_package_serves_its_source(pipelines: str, serve: Any) -> None:
+    server = serve("pipelines: {w: {source: {walk: 0.5}, shuffle: {seed: 7}, batch: 4}}")
+    with infeed.connect(str(server.address), "w") as feed:
+        first, second = next(feed), next(feed)
+        state = feed.state()
+    places = np.cumsum(np.random.default_rng(7).normal(scale=0.5, size=8))
+    assert np.allclose([*first["place"], *second["place"]], places)
+    with infeed.connect(str(server.address), "w", state=state) as feed:
+        assert next(feed).start == 8
 
 
 def test_a_transform_of_a_name_that_infeed_has_is_refused(

@@ -78,7 +78,7 @@ def spec_to_json(spec: PipelineSpec) -> dict[str, Any]:
         **{name: getattr(spec, name) for name in _SAME},
         "source": spec.source_kind or None,
         # A resume in constant time needs samples that are read by index.
-        "access": "indexed" if spec.guarantee.resume == "constant_time" else "sequential",
+        "access": "indexed" if spec.guarantee.has_random_access else "sequential",
         "engine": spec.engine.replace("_", "-"),
         "samples": spec.sample_count,
         "fields": [

@@ -26,8 +26,7 @@ from infeed.shared.arguments import (
     check_text,
 )
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import MAX_BATCH_SIZE, FinishPlacement, Remainder
-from infeed.shared.spec.dataset import MAX_JOB_NAME_LENGTH
+from infeed.shared.spec import MAX_BATCH_SIZE, MAX_JOB_NAME_LENGTH, FinishPlacement, Remainder
 from infeed.transport import Transport
 
 if TYPE_CHECKING:

@@ -79,7 +79,7 @@ class FeedPlan:
                 "connect with a state that the run has saved, without steps"
             )
         spec, lineage = self.spec, self.lineage
-        resumable = not position or spec.guarantee.resume != "none"
+        resumable = not position or spec.guarantee.can_resume
         return Cursor(
             spec.name,
             spec.fingerprint,
@@ -113,7 +113,7 @@ class FeedPlan:
     @property
     def multi_server(self) -> bool:
         """Whether several streams may serve at a time: their batches must be the same."""
-        return self.spec.guarantee.resume == "constant_time"
+        return self.spec.guarantee.has_random_access
 
     def connections_to(self, server: str) -> int:
         """Returns the number of connections to a server. A socket file is no link to be filled."""
@@ -150,7 +150,7 @@ class FeedPlan:
         """Whether servers should report with a batch that the data ends inside its step, so that
         any rank can save the exact cursor after it. With remainder "drop" every step is full."""
         padded = self.end_unknown and self.shard_plan.remainder == "pad"
-        return padded and self.spec.guarantee.resume != "none"
+        return padded and self.spec.guarantee.can_resume
 
 
 def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
@@ -214,7 +214,7 @@ def _plan_of_steps(
     """Returns the plan of some steps of a run. Raises `InvalidRequestError` where they cannot be
     read again."""
     problem = f"steps {steps} of pipeline {spec.name!r} cannot be read again: "
-    if spec.guarantee.resume == "none":
+    if not spec.guarantee.can_resume:
         raise InvalidRequestError(f"{problem}it guarantees no order")
     if epochs and spec.sample_count is None:
         raise InvalidRequestError(

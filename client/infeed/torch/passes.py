@@ -140,7 +140,7 @@ class Passes:
     def _samples(self) -> int:
         """Returns the samples of an epoch; raises `FeedClosedError` if they are not known."""
         spec = self._fetched_plan().spec
-        if not spec.sample_count or spec.guarantee.resume == "none":
+        if not spec.sample_count or not spec.guarantee.can_resume:
             raise FeedClosedError(
                 f"the dataset of {spec.name!r} has one pass, because its number of samples is not "
                 "known, or they have no order; give as many epochs as there are to one iteration, "

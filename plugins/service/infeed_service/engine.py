@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from infeed.shared.errors import ConfigError
-from infeed.shared.spec.dataset import COMPRESSIONS
 from infeed_server.runtime.engines import OpenEngine, ServicePackage
+from infeed_service.dataset import COMPRESSIONS
 from infeed_service.options import ServiceOptions
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from infeed_server.config.address import Address
 from infeed_server.config.options import Options, option
 
 if TYPE_CHECKING:
-    from infeed.shared.spec.dataset import Compression
+    from infeed_service.dataset import Compression
 
 
 def _option(text: str, **shown: Any) -> Any:

@@ -139,12 +139,12 @@ class Session(ABC):
 class Engine(ABC):
     """Serves one pipeline. What only some engines know is in `capabilities`."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
-        self.budget = budget
+    has_jobs: bool = False
+    """Whether trainers can share batches as a job, by its name."""
 
-    @property
-    @abstractmethod
-    def spec(self) -> PipelineSpec: ...
+    def __init__(self, spec: PipelineSpec, budget: MemoryBudget) -> None:
+        self.spec = spec
+        self.budget = budget
 
     @abstractmethod
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:

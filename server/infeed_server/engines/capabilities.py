@@ -1,4 +1,4 @@
-"""Capabilities of some engines: an order of samples that is known, datasets that trainers read."""
+"""Capabilities of some engines: an order of samples that is known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import PipelineSpec
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.shared.spec.segment import Lineage
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.base import Engine, RunKey
@@ -40,14 +39,6 @@ class RandomAccess(Protocol):
         """Returns the file of a sample and its offset there in bytes; None where unknown."""
 
 
-@runtime_checkable
-class DatasetRegistry(Protocol):
-    """An engine whose batches trainers read from its workers, several as one job."""
-
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
-        """Registers the pipeline as a tf.data service dataset; equal requests share one."""
-
-
 def random_access(engine: Engine) -> RandomAccess:
     """Returns the engine. Raises `InvalidRequestError` where its order is not known."""
     if isinstance(engine, RandomAccess):
@@ -59,12 +50,9 @@ def random_access(engine: Engine) -> RandomAccess:
     )
 
 
-def dataset_registry(engine: Engine, what: str) -> DatasetRegistry:
-    """Returns the engine. Raises `InvalidRequestError` where it has no workers, with `what` the
-    trainer asked for."""
-    if isinstance(engine, DatasetRegistry):
-        return engine
-    raise InvalidRequestError(
+def requires_other_engine(engine: Engine, what: str) -> InvalidRequestError:
+    """Returns the error for something that a trainer asked for, and the engine does not have."""
+    return InvalidRequestError(
         f"{engine.spec.name!r} has no {what}: this server makes its batches itself, with the local "
         "engine; read it with infeed.connect(...), or start the server with an --engine that has "
         "them",

@@ -15,20 +15,8 @@ import tensorflow as tf
 
 from infeed_server.processes import cgroup
 
-_RAM_BUDGET_DIVISOR = 8
+RAM_BUDGET_DIVISOR = 8
 """tf.data may buffer the memory of this process divided by this, for each iterator."""
-
-
-def within_limits(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset with the budgets of autotuning, except those that its options have. By
-    default tf.data counts the host's CPUs and half of its memory, whatever a container may use:
-    autotuned buffers can then grow until the kernel kills the process."""
-    options, own = tf.data.Options(), dataset.options().autotune
-    if not own.cpu_budget:
-        options.autotune.cpu_budget = cgroup.cpu_count()
-    if not own.ram_budget:
-        options.autotune.ram_budget = cgroup.memory_bytes() // _RAM_BUDGET_DIVISOR
-    return dataset.with_options(options)
 
 
 def graph_options() -> tf.data.Options:
@@ -40,7 +28,7 @@ def graph_options() -> tf.data.Options:
     cpus = cgroup.cpu_count()
     options.autotune.cpu_budget = cpus
     # tf.data's default is half of the host's memory, for each pipeline.
-    options.autotune.ram_budget = cgroup.memory_bytes() // _RAM_BUDGET_DIVISOR
+    options.autotune.ram_budget = cgroup.memory_bytes() // RAM_BUDGET_DIVISOR
     # A private pool: the thread that waits for requests would starve others in a shared one.
     # TensorFlow's shared pools also count the host's CPUs, whatever the quota is.
     options.threading.private_threadpool_size = cpus + 1

@@ -71,7 +71,7 @@ class Observer:
     def watch(self, name: str, engine: Engine) -> None:
         """Begins to observe a pipeline."""
         spec = engine.spec
-        is_sequential = not spec.is_remote and spec.guarantee.resume != "constant_time"
+        is_sequential = not spec.is_remote and not spec.guarantee.has_random_access
         self.metrics.add_pipeline(name)
         self._reports.watch(name, engine, is_sequential=is_sequential)
         self._engines[name] = engine

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # `infeed --help` needs the names of the options alone
 
 LOCAL = "local"
 
-_ENGINES = Door("infeed.engines", "engine")
+_DOOR = Door("infeed.engines", "engine")
 _SERVICES = Door("infeed.services", "engine")
 
 BuildEngine: TypeAlias = "Callable[[str, Pipeline, MemoryBudget], Engine]"
@@ -72,7 +72,7 @@ class ServicePackage:
 def engine_of(name: str) -> BuildEngine:
     """Returns what builds the engines of this name. Raises `ConfigError` where its package is at
     fault."""
-    found: BuildEngine = _ENGINES.load(name)
+    found: BuildEngine = _DOOR.load(name)
     return found
 
 

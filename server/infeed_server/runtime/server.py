@@ -255,7 +255,7 @@ def _trace() -> Trace | None:
 def _require_shareable(engine: Engine) -> None:
     """Raises `ConfigError` where ranks must use one process: the kernel would connect each to
     another one."""
-    if engine.spec.guarantee.order == "none":
+    if not engine.spec.guarantee.can_resume:
         raise ConfigError(
             "it has no order, so all ranks must share one reading of it, which several processes "
             "cannot; leave out --processes, or make it deterministic",

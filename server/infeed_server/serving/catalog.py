@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError
 from infeed.shared.finish import finish
 from infeed.shared.spec import PipelineSpec, Spec
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.shared.spec.segment import Lineage
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch, Payload, encode_batch, encode_end, payload_bytes
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
-from infeed_server.engines.capabilities import dataset_registry, random_access
+from infeed_server.engines.capabilities import random_access, requires_other_engine
 from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
 
@@ -71,15 +70,16 @@ class Catalog:
         request_checks.check_fingerprint(spec, message.fingerprint)
         on_server = message.finish == stream_pb2.FINISH_PLACEMENT_SERVER
         batch_size = request_checks.resolve_batch_size(spec, message.batch_size)
-        self._check_batch_bytes(spec, batch_size, finish_on_server=on_server)
+        string_bytes = self._string_bytes.get(spec.name, 0)
+        request_checks.check_batch_bytes(spec, batch_size, string_bytes, finish_on_server=on_server)
         seed = message.seed if message.HasField("seed") else spec.seed
         request_checks.check_seed_and_epochs(seed, message.epochs)
         trainer = request_checks.parse_trainer(message)
         lineage = request_checks.parse_lineage(message.lineage)
         if lineage:
             random_access(engine).order(seed, lineage)
-        if trainer.job_name:
-            dataset_registry(engine, "jobs to take part in")
+        if trainer.job_name and not engine.has_jobs:
+            raise requires_other_engine(engine, "jobs to take part in")
         session = engine.open(batch_size, message.epochs, trainer)
         off = (stream_pb2.CHECKSUM_OFF, *[stream_pb2.CHECKSUM_AUTO] * is_protected)
         stream = BatchStream(
@@ -94,25 +94,6 @@ class Catalog:
         )
         session.set_batch_bytes(stream.payload_bytes)
         return stream
-
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
-        """Registers a data set for trainers that read from workers. Raises like `open`."""
-        engine = self.engine(request.pipeline)
-        spec = engine.spec
-        request_checks.check_fingerprint(spec, request.fingerprint)
-        batch_size = request_checks.resolve_batch_size(spec, request.batch_size or 0)
-        self._check_batch_bytes(spec, batch_size, finish_on_server=False)
-        seed = spec.seed if request.seed is None else request.seed
-        request_checks.check_seed_and_epochs(seed, request.epochs)
-        return dataset_registry(engine, "data set to read from workers").register(request)
-
-    def _check_batch_bytes(
-        self, spec: PipelineSpec, batch_size: int, *, finish_on_server: bool
-    ) -> None:
-        string_bytes = self._string_bytes.get(spec.name, 0)
-        request_checks.check_batch_bytes(
-            spec, batch_size, string_bytes, finish_on_server=finish_on_server
-        )
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ A number out of range raises `InvalidRequestError` with its name, value and rang
 from __future__ import annotations
 
 from infeed.shared.errors import FingerprintError, InvalidRequestError
-from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec
-from infeed.shared.spec.dataset import MAX_JOB_NAME_LENGTH, optional_enum_name
+from infeed.shared.spec import MAX_BATCH_SIZE, MAX_JOB_NAME_LENGTH, PipelineSpec
+from infeed.shared.spec.messages import optional_enum_name
 from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, lineage_from_proto
 from infeed.v1 import spec_pb2, stream_pb2
 from infeed_server.engines.base import Trainer

@@ -220,16 +220,20 @@ def test_pipeline_without_access_is_refused(
         with pytest.raises(PermissionDeniedError):
             transport.get_pipeline(name)
         run = service.Run(pipeline=name)
-        with pytest.raises(PermissionDeniedError):
-            transport.describe_slots(service.DescribeSlotsRequest(run=run, count=1), 20)
-        with pytest.raises(PermissionDeniedError):
-            transport.find_sample(service.FindSampleRequest(run=run, sample="0", epochs=1), 20)
+        requests = {
+            "DescribeSlots": service.DescribeSlotsRequest(run=run, count=1),
+            "FindSample": service.FindSampleRequest(run=run, sample="0", epochs=1),
+            "RegisterDataset": service.RegisterDatasetRequest(pipeline=name),
+        }
+        for method, request in requests.items():
+            with pytest.raises(PermissionDeniedError):
+                transport.call(method, request)
         if len(name) < 99:
             assert error_of(rpc_error)[1].message == error.message
             messages.add(error.message.replace(repr(name), "NAME"))
     assert messages == {"the token of 'held' has no access to pipeline NAME"}
     lines = [line for line in caplog.messages if "was refused: the token of 'held'" in line]
-    assert len(lines) == 20
+    assert len(lines) == 24
     assert max(map(len, lines)) < 1000
 
 

@@ -26,6 +26,9 @@ FinishPlacement = Literal["trainer", "server", "none"]
 RemainderScope = Literal["job", "worker"]
 """The data that has one remainder: the whole job's, or each worker's."""
 
+MAX_JOB_NAME_LENGTH = 128
+"""Characters."""
+
 MAX_BATCH_SIZE = 1 << 17
 """Slots. Keeps the header of a batch (13 bytes a slot) below gRPC's default limit of 4 MiB."""
 
@@ -134,6 +137,16 @@ class Guarantee:
     order: Literal["deterministic", "none"] = "deterministic"
     delivery: Literal["exactly_once", "at_most_once"] = "exactly_once"
     resume: Literal["constant_time", "replay", "none"] = "constant_time"
+
+    @property
+    def has_random_access(self) -> bool:
+        """Whether any server makes any batch at any time, with the same bits."""
+        return self.resume == "constant_time"
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a run can continue at a position."""
+        return self.resume != "none"
 
     def __str__(self) -> str:
         words = (f"{self.order} order", f"{self.delivery} delivery", f"{self.resume} resume")

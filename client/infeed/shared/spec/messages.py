@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from infeed.shared.errors import ProtocolError
+from infeed.shared.errors import InvalidRequestError, ProtocolError
 
 T = TypeVar("T")
 
@@ -49,6 +49,14 @@ def enum_name(enum: Any, value: int) -> str:
         )
     name: str = enum.values_by_number[value].name
     return name.removeprefix(_prefix(enum)).lower()
+
+
+def optional_enum_name(enum: Any, value: int) -> Any:
+    """Returns the name of an enum's value; None for the unspecified one."""
+    if value not in enum.values():
+        name = enum.DESCRIPTOR.name.lower()
+        raise InvalidRequestError(f"unknown {name} {value}", **{name: value})
+    return enum_name(enum.DESCRIPTOR, value) if value else None
 
 
 def _prefix(enum: Any) -> str:

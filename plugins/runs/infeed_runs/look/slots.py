@@ -167,7 +167,7 @@ def _describe(transport: Transport, run: Run, step: int, options: SlotOptions) -
                 count=min(most, first + count - at_once),
                 draws=options.draws,
             )
-            slots = transport.describe_slots(request, options.timeout).slots
+            slots = transport.call("DescribeSlots", request, options.timeout).slots
             if [slot.position - request.start for slot in slots] != [*range(request.count)]:
                 raise ProtocolError(
                     f"{transport.target} did not describe the {request.count} positions from "

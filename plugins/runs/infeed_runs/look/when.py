@@ -122,7 +122,11 @@ def _find(
         lineage=lineage_to_proto(run.lineage) if run.lineage else None,
     )
     request = service.FindSampleRequest(run=message, sample=sample, epochs=epochs)
-    return spec, epochs, transport.find_sample(request, options.timeout)
+    return (
+        spec,
+        epochs,
+        transport.call("FindSample", request, options.timeout),
+    )
 
 
 def _to_json(run: Run, found: service.FoundSample, size: int, ranks: int) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from infeed.shared.errors import (
     UserCodeError,
 )
 from infeed.shared.spec import Array, PipelineSpec
-from infeed.shared.spec.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.storage.faults import is_storage_fault
+from infeed_service.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_service.gateway.client import DataServiceClient
 from infeed_service.gateway.reading import read_job
 from infeed_service.graph.plan import DataServicePlan, Variant
@@ -36,8 +36,6 @@ from infeed_service.sequential.window import Block, ReadKey
 
 class DataServiceBackend:
     """A `DatasetBackend`. Positions count the slots of batches in the order of their arrival."""
-
-    elements_are_batches = False
 
     def __init__(self, plan: DataServicePlan, client: DataServiceClient) -> None:
         self._plan = plan
@@ -54,21 +52,20 @@ class DataServiceBackend:
         job_name = key.job_name or f"{spec.name}-{uuid.uuid4().hex}"
         dataset = self._client.read(dataset_id, job_name)
         position = sample_count = 0
-        with closing(read_job(self._client, dataset, spec.name)) as batches:
-            for fields, metadata in batches:
-                ids = _sample_ids(metadata, sample_count)
-                sample_count += int(np.count_nonzero(metadata["mask"]))
-                yield Block(position, key.slots, int(metadata["epoch"]), fields, ids)
-                position += key.slots
+        try:
+            with closing(read_job(self._client, dataset, spec.name)) as batches:
+                for fields, metadata in batches:
+                    ids = _sample_ids(metadata, sample_count)
+                    sample_count += int(np.count_nonzero(metadata["mask"]))
+                    yield Block(position, key.slots, int(metadata["epoch"]), fields, ids)
+                    position += key.slots
+        except tf.errors.OpError as error:
+            raise self.explain(error) from error
         if not position:
             raise _no_batch(key)
 
-    def check_first_block(self, key: ReadKey, block: Block) -> None:
-        """Accepts any first batch, since the order is not defined."""
-
-    def translate_error(self, error: Exception) -> InfeedError | None:
-        if not isinstance(error, tf.errors.OpError):
-            return None
+    def explain(self, error: tf.errors.OpError) -> InfeedError:
+        """Returns the error for one of TensorFlow's."""
         name, message = self.spec.name, error.message.strip()
         service = "TensorFlow's data service"
         if isinstance(error, tf.errors.ResourceExhaustedError):
@@ -111,7 +108,9 @@ class DataServiceBackend:
 
 
 class DataServiceEngine(SequentialEngine):
-    """The engine of such a pipeline: a `DatasetRegistry`."""
+    """The engine of such a pipeline."""
+
+    has_jobs = True
 
     def __init__(self, backend: DataServiceBackend, budget: MemoryBudget) -> None:
         super().__init__(backend, budget)

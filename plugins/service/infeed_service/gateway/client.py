@@ -16,8 +16,8 @@ from infeed.shared.errors import (
     ServerUnavailableError,
     SourceError,
 )
-from infeed.shared.spec.dataset import Compression
 from infeed_server.processes.periodic import PeriodicTask
+from infeed_service.dataset import Compression
 from infeed_service.rpc import DispatcherClient, JournalMark, WorkerCheck
 
 READY_TIMEOUT_SECONDS = 45.0

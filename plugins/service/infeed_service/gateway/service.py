@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
-from infeed.shared.spec.dataset import DatasetRequest
 from infeed_server.config.address import Address
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.observe.callback_metrics import LabelledValues
@@ -20,6 +19,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.sources import ProgressCallback
+from infeed_service.dataset import DatasetRequest
 from infeed_service.gateway.backend import DataServiceBackend, DataServiceEngine
 from infeed_service.gateway.client import DataServiceClient, StatusCallback
 from infeed_service.graph import plan_data_service

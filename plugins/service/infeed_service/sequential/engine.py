@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 
 from infeed.shared.errors import CursorError, InfeedError, ServerUnavailableError
-from infeed.shared.spec import PipelineSpec
 from infeed_server.engines.base import (
     Answer,
     EndOfData,
@@ -49,7 +48,7 @@ class SequentialEngine(Engine):
     """Serves a sequential pipeline. One condition guards the engine, its sessions and readers."""
 
     def __init__(self, dataset: DatasetBackend, budget: MemoryBudget) -> None:
-        super().__init__(budget)
+        super().__init__(dataset.spec, budget)
         self._dataset = dataset
         self._readers: list[SharedReader] = []
         """The least recently connected one first."""
@@ -57,10 +56,6 @@ class SequentialEngine(Engine):
         self._changed = threading.Condition()
         self._clock = StateClock(self._state)
         self._closed = False
-
-    @property
-    def spec(self) -> PipelineSpec:
-        return self._dataset.spec
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> SequentialSession:  # noqa: ARG002
         if not trainer.feed_id:
@@ -83,7 +78,7 @@ class SequentialEngine(Engine):
             return session.submit(request).result()
         finally:
             with self._changed:
-                if session.reader is not None and self.spec.guarantee.resume == "none":
+                if session.reader is not None and not self.spec.guarantee.can_resume:
                     self._discard(session.reader)  # no other stream can use it
             session.close()
 
@@ -175,12 +170,11 @@ class SequentialEngine(Engine):
             return partial(EndOfData, end)
         return partial(
             cut_batch,
-            self._dataset.spec.wire_spec,
+            self.spec.wire_spec,
             reader.window.covering(request),
             request,
             last_epoch=max(session.epochs - 1, 0),
             position_count=reader.end_before(request.step_end),
-            blocks_are_batches=self._dataset.elements_are_batches,
         )
 
     def _connect(self, session: SequentialSession, request: Request) -> SharedReader:
@@ -232,7 +226,7 @@ class SequentialEngine(Engine):
 
     def _check_can_start(self, trainer: Trainer, start: int, step: int) -> None:
         """Raises `CursorError` where a new reader cannot repeat what was read before `start`."""
-        if self.spec.guarantee.resume == "none" and start >= step:
+        if not self.spec.guarantee.can_resume and start >= step:
             raise CursorError(
                 f"{self.spec.name!r} cannot continue at position {start} for rank {trainer.rank} "
                 f"of {trainer.world_size}: its batches have no order, the read of this feed no "

@@ -10,10 +10,12 @@ from collections.abc import Generator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.errors import SourceError
 from infeed.shared.spec import PipelineSpec
-from infeed_server.engines.tf_data import TfIterator, within_limits
+from infeed_server.engines.tf_data import RAM_BUDGET_DIVISOR, TfIterator
+from infeed_server.processes import cgroup
 from infeed_service.sequential.plan import SequentialPlan
 from infeed_service.sequential.window import Block, ReadKey
 
@@ -34,14 +36,33 @@ class LocalBackend:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
-    @property
-    def elements_are_batches(self) -> bool:
-        return self._plan.batched
-
     def read(self, key: ReadKey) -> Generator[Block, None, None]:
-        return _read(self._plan, key)
+        """Yields the elements, of as many epochs as the key has. Raises `SourceError` and
+        `UserCodeError`."""
+        plan, position, epoch = self._plan, 0, 0
+        try:
+            dataset = within_limits(plan.dataset(key.seed, key.slots))
+            while not key.epochs or epoch < key.epochs:
+                samples = 0
+                with contextlib.closing(TfIterator(dataset)) as elements:
+                    for number, values in enumerate(elements):
+                        label = f"element {number} of epoch {epoch}"
+                        rows = _count_rows(plan, values, key.slots, label)
+                        length = 1 if plan.batched else rows
+                        ids = samples + np.arange(rows)
+                        block = Block(position, length, epoch, values, ids)
+                        if not position:
+                            self._check_first(key, block.to_numpy())
+                        yield block
+                        position += length
+                        samples += rows
+                if not samples:
+                    raise plan.empty_error()
+                epoch += 1
+        except tf.errors.OpError as error:
+            raise plan.source.explain(error, self.spec.name) from error
 
-    def check_first_block(self, key: ReadKey, block: Block) -> None:
+    def _check_first(self, key: ReadKey, block: Block) -> None:
         """Detects random draws that the analysis of the dataset has missed. Reads that begin alike
         can still differ later. The user's own declaration is trusted."""
         if self.spec.guarantee.order == "none" or self._plan.source.deterministic:
@@ -59,27 +80,17 @@ class LocalBackend:
                 pipeline=self.spec.name,
             )
 
-    def translate_error(self, error: Exception) -> InfeedError | None:
-        return self._plan.source.explain(error, self.spec.name)
 
-
-# No method: a generator that holds its reader would keep an unused reader, with its window, alive
-# until the next garbage collection.
-def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Block, None, None]:
-    position = epoch = 0
-    dataset = within_limits(plan.dataset(key.seed, key.slots))
-    while not key.epochs or epoch < key.epochs:
-        samples = 0
-        with contextlib.closing(TfIterator(dataset)) as elements:
-            for number, values in enumerate(elements):
-                rows = _count_rows(plan, values, key.slots, f"element {number} of epoch {epoch}")
-                length = 1 if plan.batched else rows
-                yield Block(position, length, epoch, values, samples + np.arange(rows))
-                position += length
-                samples += rows
-        if not samples:
-            raise plan.empty_error()
-        epoch += 1
+def within_limits(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset with the budgets of autotuning, except those that its options have. By
+    default tf.data counts the host's CPUs and half of its memory, whatever a container may use:
+    autotuned buffers can then grow until the kernel kills the process."""
+    options, own = tf.data.Options(), dataset.options().autotune
+    if not own.cpu_budget:
+        options.autotune.cpu_budget = cgroup.cpu_count()
+    if not own.ram_budget:
+        options.autotune.ram_budget = cgroup.memory_bytes() // RAM_BUDGET_DIVISOR
+    return dataset.with_options(options)
 
 
 def _count_rows(plan: SequentialPlan, values: dict[str, Any], slots: int, label: str) -> int:

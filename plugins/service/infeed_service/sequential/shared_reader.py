@@ -201,10 +201,8 @@ class SharedReader:
         block, error = None, None
         try:
             block = next(blocks, None)
-            if block is not None and block.start == 0:
-                self._dataset.check_first_block(self.key, block.to_numpy())
         except Exception as raised:  # noqa: BLE001 - the user's code may raise anything
-            error = self._translate(raised)
+            error = _to_infeed_error(raised)
         with self._changed:
             self.is_reading = False
             try:
@@ -213,15 +211,8 @@ class SharedReader:
                 elif error is None:
                     self._end = self.position
             except Exception as raised:  # noqa: BLE001 - without this thread, streams would hang
-                error = self._translate(raised)
+                error = _to_infeed_error(raised)
             self.error = error
-
-    def _translate(self, error: Exception) -> InfeedError:
-        if isinstance(error, InfeedError):
-            return error
-        result = self._dataset.translate_error(error) or ServerError(str(error))
-        result.__cause__ = error
-        return result
 
     def _append(self, block: Block) -> None:
         low = self.ranks.low_watermark()
@@ -232,6 +223,14 @@ class SharedReader:
         else:
             self.window.append(block.to_numpy())
         self.position = block.end  # last: the window has what is before it, or never had
+
+
+def _to_infeed_error(error: Exception) -> InfeedError:
+    if isinstance(error, InfeedError):
+        return error
+    result = ServerError(str(error))
+    result.__cause__ = error
+    return result
 
 
 def _required(request: Request) -> int:
@@ -259,7 +258,7 @@ def _step_too_large(pipeline: str, world_size: int) -> InvalidRequestError:
     limit = f"{_MAX_STEP_BYTES >> 20} MiB"
     return InvalidRequestError(
         f"a step of {world_size} ranks of {pipeline!r} takes more than {limit}, the maximum that "
-        " is kept to find out whether the data, of unknown length, ends inside of "
+        "is kept to find out whether the data, of unknown length, ends inside of "
         'the step: use smaller batches, remainder="pad" or no epochs',
         pipeline=pipeline,
     )

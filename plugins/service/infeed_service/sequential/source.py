@@ -70,10 +70,8 @@ class DatasetSource(CodeDefinition):
         named._infeed_graph = graph  # datasets and iterators derived from it keep it
         return named
 
-    def explain(self, error: Exception, pipeline: str) -> InfeedError | None:
-        """Returns the error for one of TensorFlow's, None for any other."""
-        if not isinstance(error, tf.errors.OpError):
-            return None
+    def explain(self, error: tf.errors.OpError, pipeline: str) -> InfeedError:
+        """Returns the error for one of TensorFlow's."""
         quotes_traceback = "Traceback (most recent call last)" in error.message
         problem = user_traceback(error) if quotes_traceback else one_line(error)
         # Another server may not have the fault.

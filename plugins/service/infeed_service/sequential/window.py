@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array, PipelineSpec, Remainder, Spec
 from infeed_server.engines.base import HostBatch, Request
 from infeed_server.sources.base import array_bytes
@@ -65,18 +64,9 @@ class DatasetBackend(Protocol):
     def spec(self) -> PipelineSpec:
         """The spec of the pipeline."""
 
-    @property
-    def elements_are_batches(self) -> bool:
-        """Whether each element is one position, sent to the trainer as it is."""
-
     def read(self, key: ReadKey) -> Generator[Block, None, None]:
-        """Yields the elements of one read, and may block for each; `close` releases everything."""
-
-    def check_first_block(self, key: ReadKey, block: Block) -> None:
-        """Checks the first block of a read. Raises `SourceError` where it cannot be right."""
-
-    def translate_error(self, error: Exception) -> InfeedError | None:
-        """Returns the error for the trainer; None where the cause is unknown."""
+        """Yields the elements of one read, and may block for each; `close` releases everything.
+        Raises `InfeedError`."""
 
 
 class Window:
@@ -123,12 +113,11 @@ def cut_batch(
     *,
     last_epoch: int,
     position_count: int | None,
-    blocks_are_batches: bool,
 ) -> HostBatch:
-    """Cuts the rows of a request from its blocks; the remaining slots are empty. With
-    `blocks_are_batches` a block is one position, used whole. `last_epoch` is the epoch of an empty
-    batch, `position_count` the batch's."""
-    cuts = [slice(None) if blocks_are_batches else _rows(block, request) for block in blocks]
+    """Cuts the rows of a request from its blocks; the remaining slots are empty. A block of one
+    position, whose rows are a batch of the user's, is used whole. `last_epoch` is the epoch of an
+    empty batch, `position_count` the batch's."""
+    cuts = [slice(None) if block.length == 1 else _rows(block, request) for block in blocks]
     ids = [block.sample_ids[cut] for block, cut in zip(blocks, cuts, strict=True)]
     arrays = {}
     for field in fields:

@@ -24,11 +24,11 @@ from infeed.shared.arguments import check_text
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import PipelineSpec
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.shared.tensorflow.finish import finish
 from infeed.shared.tensorflow.from_callable import take_elements, zeros
 from infeed.tensorflow.generator import disable_auto_shard
 from infeed.tensorflow.strategies import replicas_of
+from infeed_service.dataset import DatasetRequest, RegisteredDataset, register
 from infeed_service.trainer.options import DistributeArguments, DistributeOptions, ShardingPolicy
 from infeed_service.trainer.preflight import check_service, fetch_element_spec
 
@@ -87,7 +87,7 @@ def distribute(
             compression=checked.compression,
             shard_hint=checked.processing_mode == ShardingPolicy.HINT,
         )
-        registered = client.register_dataset(request, checked.timeout)
+        registered = register(client, request, checked.timeout)
         server = client.target
     check_service(registered, server, checked)
     element_spec = fetch_element_spec(pipeline, registered)

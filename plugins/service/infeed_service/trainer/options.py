@@ -15,8 +15,8 @@ from infeed.rpc.credentials import Token
 from infeed.shared.arguments import check_choice, check_flag, check_integer, check_text
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Remainder
-from infeed.shared.spec.dataset import COMPRESSIONS, Compression
 from infeed.transport import Transport
+from infeed_service.dataset import COMPRESSIONS, Compression
 
 ShardingPolicy: Any = tf.data.experimental.service.ShardingPolicy
 

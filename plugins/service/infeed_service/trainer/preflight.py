@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, ServerUnavailableError
-from infeed.shared.spec.dataset import RegisteredDataset
+from infeed_service.dataset import RegisteredDataset
 from infeed_service.rpc import STATIC_SHARDING, DispatcherClient, WorkerCheck
 from infeed_service.trainer.options import DistributeOptions, ShardingPolicy
 

@@ -85,7 +85,7 @@ class AuditReport:
     def notes(self) -> list[str]:
         """Returns what is accounted for and what an audit cannot detect, a line each."""
         spec, total = self.spec, self.total
-        is_sequential = not spec.is_remote and spec.guarantee.resume != "constant_time"
+        is_sequential = not spec.is_remote and not spec.guarantee.has_random_access
         drops_unknown = spec.sample_count is None and self.remainder == "drop"
         notes = {
             f"{plural(total('masked'), 'bad sample')} masked (on_error: mask)": total("masked"),

@@ -157,7 +157,7 @@ def _check_spec(
         f"its engine, {spec.engine}, begins an epoch before the last one is complete; audit one "
         "epoch": spec.is_remote and epochs > 1,
         f"it guarantees {spec.guarantee}, so it cannot be audited across a resume; leave out "
-        "resume_every": resume_every is not None and spec.guarantee.resume == "none",
+        "resume_every": resume_every is not None and not spec.guarantee.can_resume,
         f"bad samples are known only with on_error: substitute, and it has on_error: "
         f"{spec.on_error}; leave them out": bad_samples and spec.on_error != "substitute",
     }

@@ -49,8 +49,8 @@ class Dataset(Protocol):
     def make(self, seed: int) -> tf.data.Dataset:
         """Returns its dataset for a seed. Raises `ConfigError` and `UserCodeError`."""
 
-    def explain(self, error: Exception, pipeline: str) -> InfeedError | None:
-        """Returns the error for one of TensorFlow's, None for any other."""
+    def explain(self, error: tf.errors.OpError, pipeline: str) -> InfeedError:
+        """Returns the error for one of TensorFlow's."""
 
 
 def scan_pipeline(
@@ -118,7 +118,7 @@ def _scan_dataset(
                 report.scanned += len(values)
                 advance(len(values))
     except tf.errors.OpError as error:
-        raise source.explain(error, name) or error from error
+        raise source.explain(error, name) from error
     return report
 
 

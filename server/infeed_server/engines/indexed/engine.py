@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from typing import Any
 
 from infeed.shared.errors import ServerUnavailableError
-from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import Lineage
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.base import (
@@ -48,7 +47,7 @@ class IndexedEngine(Engine):
     def __init__(
         self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor, budget: MemoryBudget
     ) -> None:
-        super().__init__(budget)
+        super().__init__(plan.spec, budget)
         self._plan = plan
         self._monitor = monitor
         self._quarantine = quarantine
@@ -60,10 +59,6 @@ class IndexedEngine(Engine):
         """The states of the batch pipelines that were closed."""
         self._lock = threading.Lock()
         self._closed = False
-
-    @property
-    def spec(self) -> PipelineSpec:
-        return self._plan.spec
 
     def order(self, seed: int, lineage: Lineage = ()) -> Order:
         return self._plan.order(seed, lineage)

@@ -70,7 +70,7 @@ def test_a_step_of_a_run_without_segments() -> None:
 def test_what_a_server_describes_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = []
 
-    def describe(request: service.DescribeSlotsRequest, timeout: float) -> Any:
+    def describe(request: service.DescribeSlotsRequest) -> Any:
         requests.append(request)
         draw = service.Draw(transform="transforms[1].crop", parameters='{"y": 3}')
         slots = [

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tests.harness.nursery import Nursery
 
 import infeed
+import infeed.tensorflow
 from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import (
     InvalidRequestError,
@@ -21,16 +22,17 @@ from infeed.shared.errors import (
     SourceError,
     UserCodeError,
 )
-from infeed.shared.spec.dataset import DatasetRequest
 from infeed_server import Pipeline, Server, ServerOptions
 from infeed_server.pipeline.load import parse
 from infeed_server.transforms import Map
+from infeed_service.dataset import DatasetRequest, register
 from infeed_service.engine import open_service
 from infeed_service.gateway import client as client_module
 from infeed_service.gateway.backend import DataServiceBackend
 from infeed_service.graph import plan_data_service
 from infeed_service.graph.readers import FILE_CHANGED
 from infeed_service.options import ServiceOptions
+from infeed_tools.audit.run import audit
 
 SERVICE = """
 import signal
@@ -103,6 +105,23 @@ def test_every_sample_arrives_once_an_epoch(address: str) -> None:
                 zip(batch["x"][batch.mask].tolist(), batch["name"][batch.mask], strict=True)
             )
     assert delivered == {(i, str(i).encode()): 3 for i in range(40)}
+
+
+def test_consumers_of_a_job_share_every_sample_once(address: str) -> None:
+    """A feed and a reader of the workers, which prefetches."""
+    options: Any = {"job_name": "shared", "epochs": 16}
+    dataset = infeed.tensorflow.distribute(address, "n", sample_ids=True, label=None, **options)
+    with infeed.connect(address, "n", prefetch_bytes=1, **options) as feed:
+        batches, elements = [next(feed).sample_ids], iter(dataset)
+        batches.append(next(elements)["sample_ids"].numpy())
+        batches += [batch.sample_ids for batch in feed]
+        batches += [element["sample_ids"].numpy() for element in elements]
+    assert Counter(np.concatenate(batches).tolist()) == dict.fromkeys(range(40), 16)
+
+
+def test_an_audit_counts_samples_in_any_order(address: str) -> None:
+    result = audit(address, "n", world_size=3)
+    assert result.exact, result.findings()
 
 
 def test_ranks_share_one_consumer_and_end_together(address: str) -> None:
@@ -189,7 +208,7 @@ def test_defaults_are_the_pipelines(fake: tuple[DataServiceBackend, FakeClient])
 
 
 def test_tensorflow_errors_are_mapped(fake: tuple[DataServiceBackend, FakeClient]) -> None:
-    translate_error = fake[0].translate_error
+    explain = fake[0].explain
     for fault in (
         tf.errors.UnavailableError(None, None, "away"),
         tf.errors.NotFoundError(None, None, "/data/a.jpg; No such file or directory"),
@@ -198,19 +217,18 @@ def test_tensorflow_errors_are_mapped(fake: tuple[DataServiceBackend, FakeClient
             None, None, f"assertion failed: [{FILE_CHANGED}] [/data/a.jpg] [9] [12]"
         ),
     ):
-        error = translate_error(fault)
+        error = explain(fault)
         assert isinstance(error, SourceError)
         assert str(error).endswith(f"gives no more batches of 'n': {fault.message}")
         assert error.metadata == {"pipeline": "n"}
-    error = translate_error(tf.errors.InvalidArgumentError(None, None, "bad"))
+    error = explain(tf.errors.InvalidArgumentError(None, None, "bad"))
     assert isinstance(error, UserCodeError)
     assert error.metadata == {"pipeline": "n"}
     full = tf.errors.ResourceExhaustedError(None, None, "journal_0; No space left on device")
-    error = translate_error(full)
+    error = explain(full)
     assert isinstance(error, ServerError)
     assert str(error).endswith("too little memory or disk space for 'n': " + full.message)
     assert error.metadata == {"target": fake[1].address, "pipeline": "n"}
-    assert translate_error(ValueError("not TensorFlow's")) is None
 
 
 def test_gateway_without_a_dispatcher_fails_after_a_timeout(
@@ -230,7 +248,7 @@ def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
         with pytest.raises(
             InvalidRequestError, match=r"'n' has no data set .* --engine that has them"
         ):
-            transport.register_dataset(DatasetRequest("n"))
+            register(transport, DatasetRequest("n"))
         transport.close()
         with (
             infeed.connect(address, "n", job_name="j") as feed,
@@ -241,15 +259,15 @@ def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
 
 def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None:
     transport = GrpcTransport(address)
-    default = transport.register_dataset(DatasetRequest("n"))
+    default = register(transport, DatasetRequest("n"))
     assert default.dispatcher_address == dispatcher
     assert (default.batch_size, default.seed, default.may_mask) == (4, 0, False)
     assert default.tensorflow_version == tf.__version__
-    assert transport.register_dataset(DatasetRequest("n")) == default
-    padded = transport.register_dataset(DatasetRequest("n", epochs=1, remainder="pad"))
+    assert register(transport, DatasetRequest("n")) == default
+    padded = register(transport, DatasetRequest("n", epochs=1, remainder="pad"))
     assert padded.may_mask
     others = {
-        transport.register_dataset(request).dataset_id
+        register(transport, request).dataset_id
         for request in (
             DatasetRequest("n", seed=1),
             DatasetRequest("n", batch_size=5),
@@ -261,14 +279,14 @@ def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None
     assert len(others | {default.dataset_id, padded.dataset_id}) == 7
     names = "this server has: fails, ids, n"
     with pytest.raises(infeed.PipelineNotFoundError, match=names):
-        transport.register_dataset(DatasetRequest("m"))
+        register(transport, DatasetRequest("m"))
     with pytest.raises(infeed.FingerprintError):
-        transport.register_dataset(DatasetRequest("n", fingerprint="other"))
+        register(transport, DatasetRequest("n", fingerprint="other"))
     for invalid in (
         DatasetRequest("n", batch_size=-1),
         DatasetRequest("n", seed=-1),
         DatasetRequest("n", epochs=-1),
     ):
         with pytest.raises(InvalidRequestError):
-            transport.register_dataset(invalid)
+            register(transport, invalid)
     transport.close()

@@ -54,13 +54,13 @@ def test_element_unlike_the_first_batch_is_an_error(
 def test_fault_of_storage_is_no_error_of_the_function() -> None:
     dataset = tf.data.Dataset.from_tensors(0)
     definition = parse({"source": {"dataset": lambda: dataset}, "batch": {"size": 1}})
-    backend = LocalBackend(plan_sequential("n", definition))
+    source = plan_sequential("n", definition).source
     text = "{{function_node __wrapped__Get}} /a.txt; No such file or directory [Op:It] name:"
-    away = backend.translate_error(tf.errors.NotFoundError(None, None, text))
+    away = source.explain(tf.errors.NotFoundError(None, None, text), "n")
     assert type(away) is infeed.SourceError
     assert away.message.endswith(" failed: /a.txt; No such file or directory")
     invalid = tf.errors.InvalidArgumentError(None, None, "not a number")
-    assert type(backend.translate_error(invalid)) is infeed.UserCodeError
+    assert type(source.explain(invalid, "n")) is infeed.UserCodeError
 
 
 def random_numbers() -> tf.data.Dataset:
@@ -82,7 +82,7 @@ def test_random_dataset_is_detected_unless_declared(declared: bool | None) -> No
 
     def read_first(key: ReadKey) -> None:
         elements = backend.read(key)
-        backend.check_first_block(key, next(elements).to_numpy())
+        next(elements)
         elements.close()
 
     read_first(ReadKey(0, 4, 1))

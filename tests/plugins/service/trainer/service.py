@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.testing import FakeTransport
+from infeed_service.dataset import DatasetRequest, RegisteredDataset
 
 SERVICE = tf.data.experimental.service
 
@@ -34,7 +34,11 @@ class FakeServer(FakeTransport):
         self.indexed = indexed
         self._id = uuid.uuid4().hex
 
-    def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
+    def call(self, method: str, message: Any, *_: Any) -> Any:
+        assert method == "RegisterDataset"
+        return self.register_dataset(DatasetRequest.from_proto(message)).to_proto()
+
+    def register_dataset(self, request: DatasetRequest) -> RegisteredDataset:
         self.requests.append(request)
         slots = request.batch_size or self.spec.batch_size
         pad = (request.remainder or self.spec.remainder) == "pad"

@@ -16,7 +16,7 @@ import infeed
 from infeed import ranks
 from infeed.shared.finish import finish
 from infeed.shared.spec import Cast, FinishTransform, Normalize, OneHot
-from infeed.shared.spec.dataset import DatasetRequest
+from infeed_service.dataset import DatasetRequest
 
 SERVICE = tf.data.experimental.service
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2
+from infeed_service.dataset import DatasetRequest
 
 
 def test_request_round_trip() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.service import numbers_text, valid_ids
 from tests.harness.children import children, is_alive
 from tests.harness.waiting import wait_until
+from tests.plugins.service.e2e.cluster import numbers_text, valid_ids
 
 import infeed
 

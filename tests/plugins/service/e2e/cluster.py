@@ -21,26 +21,7 @@ SEED = 17
 ALL = 1 << 40
 """More batches than any dataset here has."""
 
-TRANSFORMS = """
-    shuffle: {seed: 17}
-    transforms:
-      - decode_image: {field: image, channels: 3}
-      - random_resized_crop: {field: image, size: [32, 32]}
-      - random_flip_left_right: {field: image}
-      - normalize: {field: image, scale: 255.0}
-"""
-
 MAP_FUNCTION = "def keyed(sample, key):\n    return {**sample, 'key': key}\n"
-
-
-def photos_text(photos: Any, batch: str = "{size: 16, remainder: pad}") -> str:
-    """Returns a definition with one pipeline, `photos`."""
-    return f"""
-pipelines:
-  photos:
-    source: {{images: {photos.folder}, labels: {photos.folder}/labels.csv}}{TRANSFORMS}
-    batch: {batch}
-"""
 
 
 def numbers_text(folder: Path, samples: int, batch: int) -> str:

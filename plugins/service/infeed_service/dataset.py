@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Remainder
-from infeed.shared.spec.messages import enum_name, from_message, to_message
+from infeed.shared.spec.messages import from_message, optional_enum_name, to_message
+from infeed.transport import Transport
 from infeed.v1 import feed_service_pb2, spec_pb2
 
 Compression = Literal["none", "snappy", "auto"]
@@ -15,9 +15,6 @@ Compression = Literal["none", "snappy", "auto"]
 worker and trainer share a host."""
 
 COMPRESSIONS = get_args(Compression)
-
-MAX_JOB_NAME_LENGTH = 128
-"""Characters."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +65,9 @@ class RegisteredDataset:
         return from_message(cls, message)
 
 
-def optional_enum_name(enum: Any, value: int) -> Any:
-    """Returns the name of an enum's value; None for the unspecified one."""
-    if value not in enum.values():
-        name = enum.DESCRIPTOR.name.lower()
-        raise InvalidRequestError(f"unknown {name} {value}", **{name: value})
-    return enum_name(enum.DESCRIPTOR, value) if value else None
+def register(
+    transport: Transport, request: DatasetRequest, timeout: float = 20.0
+) -> RegisteredDataset:
+    """Registers a data set at a server. Raises `InvalidRequestError`, `FingerprintError`."""
+    answer = transport.call("RegisterDataset", request.to_proto(), timeout)
+    return RegisteredDataset.from_proto(answer)
