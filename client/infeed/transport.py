@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
 
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
-from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
 MIN_BACKOFF_SECONDS = 0.05
@@ -48,15 +49,8 @@ class Transport(Protocol):
     def list_pipelines(self, timeout: float = 20.0) -> Sequence[PipelineSpec]:
         """Returns the pipelines of a server, sorted by name."""
 
-    def describe_slots(
-        self, request: service.DescribeSlotsRequest, timeout: float = 20.0
-    ) -> service.DescribeSlotsResponse:
-        """Describes positions of a run."""
-
-    def find_sample(
-        self, request: service.FindSampleRequest, timeout: float = 20.0
-    ) -> service.FindSampleResponse:
-        """Returns the positions of a sample in a run."""
+    def call(self, method: str, request: Message, timeout: float = 20.0) -> Any:
+        """Returns the answer to a method of FeedService that has one."""
 
     def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
         """Registers the pipeline as a data set of TensorFlow's data service."""

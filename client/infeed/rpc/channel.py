@@ -11,6 +11,9 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS
 from infeed.http2.target import expand_hosts, parse_target
 from infeed.http2.tls_config import TLS
@@ -47,6 +50,7 @@ _WARNING_SECONDS = 2.0
 """Seconds without an answer after which a warning says what is waited for."""
 
 _SERVICE = "/infeed.v1.FeedService/"
+_METHODS = service.DESCRIPTOR.services_by_name["FeedService"].methods_by_name
 _PAGE_SIZE = 1_000
 
 
@@ -93,7 +97,7 @@ class GrpcTransport:
         while True:
             request = service.ListPipelinesRequest(page_size=_PAGE_SIZE, page_token=page_token)
             left = max(0.0, deadline - time.monotonic())
-            page = self._call_unary("ListPipelines", request, service.ListPipelinesResponse, left)
+            page = self.call("ListPipelines", request, left)
             pipelines.extend(PipelineSpec.from_proto(pipeline) for pipeline in page.pipelines)
             page_token = page.next_page_token
             if not page_token:
@@ -108,15 +112,13 @@ class GrpcTransport:
         return {broken.name: broken.reason for broken in self._first_page(timeout).broken}
 
     def _first_page(self, timeout: float) -> service.ListPipelinesResponse:
-        request, response = service.ListPipelinesRequest(page_size=1), service.ListPipelinesResponse
-        page: service.ListPipelinesResponse = self._call_unary(
-            "ListPipelines", request, response, timeout
-        )
+        request = service.ListPipelinesRequest(page_size=1)
+        page: service.ListPipelinesResponse = self.call("ListPipelines", request, timeout)
         return page
 
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
         request = service.GetPipelineRequest(name=name)
-        response = self._call_unary("GetPipeline", request, service.GetPipelineResponse, timeout)
+        response = self.call("GetPipeline", request, timeout)
         if response.pipeline.name != name:
             other = response.pipeline.name
             raise ProtocolError(
@@ -124,28 +126,8 @@ class GrpcTransport:
             )
         return PipelineSpec.from_proto(response.pipeline)
 
-    def describe_slots(
-        self, request: service.DescribeSlotsRequest, timeout: float = 20.0
-    ) -> service.DescribeSlotsResponse:
-        response = service.DescribeSlotsResponse
-        described: service.DescribeSlotsResponse = self._call_unary(
-            "DescribeSlots", request, response, timeout
-        )
-        return described
-
-    def find_sample(
-        self, request: service.FindSampleRequest, timeout: float = 20.0
-    ) -> service.FindSampleResponse:
-        response = service.FindSampleResponse
-        found: service.FindSampleResponse = self._call_unary(
-            "FindSample", request, response, timeout
-        )
-        return found
-
     def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
-        response = self._call_unary(
-            "RegisterDataset", request.to_proto(), service.RegisterDatasetResponse, timeout
-        )
+        response = self.call("RegisterDataset", request.to_proto(), timeout)
         return RegisteredDataset.from_proto(response)
 
     def servers(self) -> tuple[str, ...]:
@@ -179,9 +161,10 @@ class GrpcTransport:
         for call in calls:
             call.cancel()
 
-    def _call_unary(self, method: str, request: Any, response: Any, timeout: float) -> Any:
+    def call(self, method: str, request: Message, timeout: float = 20.0) -> Any:
         """Returns the response of the first server that responds. At the timeout raises a refusal,
         if a server refused the call, else the last error; at once when all have refused."""
+        response = GetMessageClass(_METHODS[method].output_type)
         began = time.monotonic()
         backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
         problem = "the timeout left no time for a call"

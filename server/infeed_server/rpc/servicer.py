@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2
 
+from infeed.shared.doors import Door
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
@@ -19,10 +22,18 @@ from infeed_server.engines.base import Engine
 from infeed_server.rpc.batch_stream import BatchStreams
 from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.status import CallError, to_client_text
-from infeed_server.serving import data_order
 from infeed_server.serving.catalog import Catalog
 
-SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"].full_name
+_SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"]
+_METHODS = _SERVICE.methods_by_name
+SERVICE = _SERVICE.full_name
+
+AddedMethod = Callable[[Callable[[str], Engine], Any, Callable[[], bool]], Message]
+"""Answers a request. Gets a function that returns the engine of a pipeline that the caller may
+read, the request, and a function that tells whether the caller still waits."""
+
+_ADDED = Door("infeed.rpc", "method")
+"""Methods of the service that other packages answer."""
 
 _DEFAULT_PAGE_SIZE = 100
 _MAX_PAGE_SIZE = 1000
@@ -39,12 +50,14 @@ class FeedServicer(grpc.GenericRpcHandler):
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
             f"/{SERVICE}/RegisterDataset": _unary(self._register, messages.RegisterDatasetRequest),
-            f"/{SERVICE}/DescribeSlots": _unary(self._describe, messages.DescribeSlotsRequest),
-            f"/{SERVICE}/FindSample": _unary(self._find, messages.FindSampleRequest),
             f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
                 streams.serve, StreamBatchesRequest.FromString, response_serializer=None
             ),
         }
+        for name in _ADDED.names():
+            kind = GetMessageClass(_METHODS[name].input_type)
+            answer = partial(self._answer, _ADDED.load(name))
+            self._handlers[f"/{SERVICE}/{name}"] = _unary(answer, kind)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handlers.get(str(handler_call_details.method))
@@ -68,8 +81,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         )
 
     def _get(self, request: messages.GetPipelineRequest, call: ServerCall) -> Message:
-        call.caller.require_access(request.name)
-        spec = self._catalog.visible_to(call.caller).engine(request.name).spec
+        spec = self._engine(call, request.name).spec
         response = messages.GetPipelineResponse(pipeline=spec.to_proto())
         response.checksum = checksum(response.SerializeToString())
         return response
@@ -79,16 +91,12 @@ class FeedServicer(grpc.GenericRpcHandler):
         dataset = DatasetRequest.from_proto(request)
         return self._catalog.visible_to(call.caller).register(dataset).to_proto()
 
-    def _describe(self, request: messages.DescribeSlotsRequest, call: ServerCall) -> Message:
-        engine = self._engine(request.run, call)
-        return data_order.describe_slots(engine, request, call.context.is_active)
+    def _answer(self, method: AddedMethod, request: Message, call: ServerCall) -> Message:
+        return method(partial(self._engine, call), request, call.context.is_active)
 
-    def _find(self, request: messages.FindSampleRequest, call: ServerCall) -> Message:
-        return data_order.find_sample(self._engine(request.run, call), request)
-
-    def _engine(self, run: messages.Run, call: ServerCall) -> Engine:
-        call.caller.require_access(run.pipeline)
-        return self._catalog.visible_to(call.caller).engine(run.pipeline)
+    def _engine(self, call: ServerCall, pipeline: str) -> Engine:
+        call.caller.require_access(pipeline)
+        return self._catalog.visible_to(call.caller).engine(pipeline)
 
 
 def _unary(method: Callable[..., Message], kind: Any) -> grpc.RpcMethodHandler[Any, Any]:

@@ -221,9 +221,9 @@ def test_pipeline_without_access_is_refused(
             transport.get_pipeline(name)
         run = service.Run(pipeline=name)
         with pytest.raises(PermissionDeniedError):
-            transport.describe_slots(service.DescribeSlotsRequest(run=run, count=1), 20)
+            transport.call("DescribeSlots", service.DescribeSlotsRequest(run=run, count=1))
         with pytest.raises(PermissionDeniedError):
-            transport.find_sample(service.FindSampleRequest(run=run, sample="0", epochs=1), 20)
+            transport.call("FindSample", service.FindSampleRequest(run=run, sample="0", epochs=1))
         if len(name) < 99:
             assert error_of(rpc_error)[1].message == error.message
             messages.add(error.message.replace(repr(name), "NAME"))

@@ -40,6 +40,11 @@ class Segment:
         return self.batch_size * self.world_size
 
     @property
+    def place(self) -> tuple[int, int, int]:
+        """The epoch and the offset there with which it begins, and the end of this epoch."""
+        return self.epoch, self.offset, self.epoch_end
+
+    @property
     def epoch_length(self) -> int:
         """The positions of a whole epoch."""
         return self.sample_count - (self.removed if self.shrinks else 0)
