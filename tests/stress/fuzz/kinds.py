@@ -155,7 +155,8 @@ def described_slots(rng: random.Random, specs: Specs) -> Call:
             s for data in responses for s in service.DescribeSlotsResponse.FromString(data).slots
         ]
         found = [slot.position - request.start for slot in slots]
-        return None if found in ([], [*range(request.count)]) else f"positions {found}"
+        is_complete = found == [*range(len(found))] and len(found) in (0, request.count)
+        return None if is_complete else f"positions {found}"
 
     is_good = request.SerializeToString() == good and spec.name != "rows"
     codes = ("OK",) if is_good else ("OK", *_REFUSALS, "RESOURCE_EXHAUSTED")

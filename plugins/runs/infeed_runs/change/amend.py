@@ -16,12 +16,18 @@ from infeed.shared.arguments import check_integer
 from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.shared.spec.segment import MAX_SEGMENTS, Segment
-from infeed_runs.change.amend_checks import check_data, check_epoch, check_step, skipped_positions
+from infeed_runs.change.amend_checks import (
+    check_data,
+    check_epoch,
+    check_step,
+    run_so_far,
+    skipped_positions,
+)
 from infeed_runs.change.changes import Change, definition_changes, segment_changes
 from infeed_runs.change.definitions import Definitions, split_name
 from infeed_runs.run_file import load_run
 from infeed_server.order import MAX_SEED, RunOrder
-from infeed_server.pipeline.lineage import order_of, segment_of
+from infeed_server.pipeline.lineage import segment_of
 from infeed_server.pipeline.load import Pipelines
 
 
@@ -93,13 +99,7 @@ def amend(
         last = lineage[-1]
         start = check_step(step, cursor, last)
         lineage = tuple(one for one in lineage if one.start <= start)
-        try:
-            before = order_of(lineage, old.removed)
-        except (ValueError, OverflowError) as error:
-            raise InvalidRequestError(
-                f"the run's segments do not fit its definition: {error}; restore the cursor as it "
-                "was saved"
-            ) from error
+        before = run_so_far(lineage, old)
         check_epoch(step, start, before, last)
         skipped = skipped_positions(old, new, options.skip, (step, start), last.global_stride)
         order = new.order(last.seed if options.seed is None else options.seed)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from infeed.cursor import MAX_POSITION, Cursor
 from infeed.shared.arguments import check_integer
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec.segment import Segment
+from infeed.shared.spec.segment import Lineage, Segment
 from infeed_runs.change.definitions import Opened
 from infeed_server.order import RunOrder
+from infeed_server.pipeline.lineage import order_of
 
 
 def check_step(step: int, cursor: Cursor, last: Segment) -> int:
@@ -35,6 +36,18 @@ def check_step(step: int, cursor: Cursor, last: Segment) -> int:
             step=step,
         )
     return last.start + (step - last.step) * last.global_stride
+
+
+def run_so_far(lineage: Lineage, old: Opened) -> RunOrder:
+    """Returns the order of the segments so far. Raises `InvalidRequestError` if they are others
+    than the definition's."""
+    try:
+        return order_of(lineage, old.removed)
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequestError(
+            f"the run's segments do not fit its definition: {error}; restore the cursor as it was "
+            "saved"
+        ) from error
 
 
 def check_epoch(step: int, start: int, run: RunOrder, last: Segment) -> None:

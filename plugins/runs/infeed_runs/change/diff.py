@@ -5,21 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from infeed.cursor import Cursor
-from infeed.run import Run
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec.segment import Lineage
 from infeed_runs.change.changes import Change, definition_changes, segment_changes
-from infeed_runs.change.definitions import Definitions, Opened, split_name
+from infeed_runs.change.definitions import Definitions
 from infeed_runs.change.samples import sample_codes
-from infeed_runs.run_file import load_run
-from infeed_server.order import RunOrder, Slots
-from infeed_server.pipeline.lineage import order_of
+from infeed_runs.change.sides import DiffOptions, Given, Side
+from infeed_server.order import Slots
 from infeed_server.pipeline.load import Pipelines
 
 MAX_POSITIONS = 1_000_000
@@ -29,17 +25,6 @@ SHOWN = 10
 """Positions that are listed."""
 
 _TOGETHER = 1 << 16
-
-
-@dataclass(frozen=True)
-class DiffOptions:
-    """The part of two runs that is compared, and how. None: see `infeed diff`."""
-
-    steps: tuple[int, int] | None = None
-    batch_size: int | None = None
-    world_size: int | None = None
-    names: bool = False
-    """Whether samples of different sources are compared by file and offset, however many."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +85,9 @@ def diff(
     options = options or DiffOptions()
     with Definitions(*pipelines) as definitions:
         # First both: a cursor can be one of the definition that it is compared with.
-        given = [_Given.of(text, definitions) for text in (a, b)]
+        given = [Given.of(text, definitions) for text in (a, b)]
         one, other = (
-            _Side.of(own, theirs, definitions, options)
+            Side.of(own, theirs, definitions, options)
             for own, theirs in zip(given, given[::-1], strict=True)
         )
         changes = _changes(one, other, definitions)
@@ -113,90 +98,20 @@ def diff(
         return result
 
 
-@dataclass(frozen=True)
-class _Given:
-    """One of two runs, as it is named: a cursor, or a pipeline of a file with a seed."""
-
-    cursor: Cursor | None = None
-    file: int = 0
-    name: str | None = None
-    seed: int | None = None
-
-    @classmethod
-    def of(cls, text: str | Mapping[str, Any] | Cursor, definitions: Definitions) -> _Given:
-        if isinstance(text, str) and Path(text).suffix != ".json":
-            file, name, seed = split_name(text)
-            return cls(None, definitions.include(file), name, seed)
-        return cls((load_run(text) if isinstance(text, str) else Run.of(text)).cursor)
-
-    @property
-    def sizes(self) -> tuple[int | None, int | None]:
-        return Run.of(self.cursor).sizes(0) if self.cursor else (None, None)
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One of two runs, with the definition of its last segment."""
-
-    opened: Opened
-    lineage: Lineage
-    run: RunOrder
-
-    @classmethod
-    def of(
-        cls, given: _Given, other: _Given, definitions: Definitions, options: DiffOptions
-    ) -> _Side:
-        """Opens a run. It has the sizes of the options, else its own, else the other's."""
-        cursor, seed = given.cursor, given.seed
-        if cursor is not None:
-            opened = definitions.find(cursor.fingerprint, cursor.pipeline, was="--pipelines")
-            lineage, seed = cursor.segments, cursor.seed
-        else:
-            opened, lineage = definitions.open(given.name, file=given.file), ()
-            seed = opened.definition.shuffle.seed if seed is None else seed
-        if not lineage:
-            sizes = given.sizes, other.sizes
-            size = options.batch_size or sizes[0][0] or sizes[1][0] or opened.size
-            ranks = options.world_size or sizes[0][1] or sizes[1][1] or 1
-            lineage = opened.segments(seed, size, ranks)
-        return cls(opened, lineage, order_of(lineage, opened.removed))
-
-    def place(self, position: int) -> tuple[int, int, int]:
-        """Returns the step, rank and slot of a position."""
-        segment = next(one for one in reversed(self.lineage) if one.start <= position)
-        step, within = divmod(position - segment.start, segment.global_stride)
-        return segment.step + step, *divmod(within, segment.batch_size)
-
-    def position(self, step: int) -> int:
-        segment = next((one for one in reversed(self.lineage) if one.step <= step), self.lineage[0])
-        return segment.start + (step - segment.step) * segment.global_stride
-
-
-def _changes(one: _Side, other: _Side, definitions: Definitions) -> list[Change]:
+def _changes(one: Side, other: Side, definitions: Definitions) -> list[Change]:
     changes = []
     if one.opened.fingerprint != other.opened.fingerprint:
         plans = [definitions.plan(side.opened) for side in (one, other)]
         fields = dict.fromkeys(f.name for plan in plans for f in plan.spec.element_spec)
         changes = definition_changes(one.opened, other.opened, [*fields])
     changes += segment_changes(one.lineage[-1], other.lineage[-1])
-    texts = [_segments_text(side.lineage) for side in (one, other)]
+    texts = [side.segments_text() for side in (one, other)]
     if texts[0] != texts[1]:
         changes.append(Change("segments", texts[0], texts[1]))
     return changes
 
 
-def _segments_text(lineage: Lineage) -> str:
-    """Returns the segments as a text; empty for a run that was never amended."""
-    if len(lineage) == 1:
-        return ""
-    return ", ".join(
-        f"step {one.step} at position {one.start}: {one.fingerprint[:8]}@{one.seed}, epoch "
-        f"{one.epoch} at {one.offset}, {one.batch_size} x {one.world_size}"
-        for one in lineage
-    )
-
-
-def _range(one: _Side, other: _Side, options: DiffOptions) -> tuple[int, int]:
+def _range(one: Side, other: Side, options: DiffOptions) -> tuple[int, int]:
     if options.steps is not None:
         first, end = (one.position(step) for step in options.steps)
         if first >= end:
@@ -211,7 +126,7 @@ def _range(one: _Side, other: _Side, options: DiffOptions) -> tuple[int, int]:
     return first, first + min(length, MAX_POSITIONS)
 
 
-def _compare(one: _Side, other: _Side, result: Difference, options: DiffOptions) -> None:
+def _compare(one: Side, other: Side, result: Difference, options: DiffOptions) -> None:
     codes, result.compared = sample_codes(one.opened, other.opened, names=options.names)
     for first in range(result.begin, result.end, _TOGETHER):
         count = min(_TOGETHER, result.end - first)
@@ -248,7 +163,7 @@ def _compare(one: _Side, other: _Side, result: Difference, options: DiffOptions)
             result.first.append(slot)
 
 
-def _removed(one: _Side, other: _Side, a: Slots, b: Slots) -> np.ndarray:
+def _removed(one: Side, other: Side, a: Slots, b: Slots) -> np.ndarray:
     """Returns where a removal is the reason: a substitute, or another sample in a removed one's
     place."""
     reason: np.ndarray = (a.index != a.visited) | (b.index != b.visited)
