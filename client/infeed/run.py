@@ -84,9 +84,9 @@ class Run:
         check_integer("batch_size", batch_size, 1, MAX_BATCH_SIZE)
         check_integer("world_size", world_size, 1, MAX_WORLD_SIZE)
         check_integer("rank", rank, 0, world_size - 1)
-        stride = batch_size * world_size
         if segment is not None:
-            first = segment.start + (step - segment.step) * stride
+            first = segment.position_of(step)
         else:
+            stride = batch_size * world_size
             first = (self.cursor.position % stride if self.cursor else 0) + step * stride
         return check_integer("position", first + rank * batch_size, 0, MAX_POSITION)

@@ -53,7 +53,8 @@ def order_of(lineage: Lineage, removed: tuple[int, ...]) -> RunOrder:
         else:
             skipped = run.position(segment.epoch, segment.offset) - start
             run = run.extended(start, order, max(0, skipped))
-        if (start, *run.place(start)) != (segment.start, *segment.place):
+        begins = (segment.start, segment.epoch, segment.offset, segment.epoch_end)
+        if (start, *run.place(start)) != begins:
             problem = f"the segment of step {segment.step} does not continue the one before it"
             raise ValueError(problem)
     assert run is not None  # a lineage is not empty

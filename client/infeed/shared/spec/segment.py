@@ -42,10 +42,14 @@ class Segment:
         """The positions that all ranks take in one step."""
         return self.batch_size * self.world_size
 
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """The epoch and the offset there with which it begins, and the end of this epoch."""
-        return self.epoch, self.offset, self.epoch_end
+    def position_of(self, step: int) -> int:
+        """Returns the position at which a step begins."""
+        return self.start + (step - self.step) * self.global_stride
+
+    def place_of(self, position: int) -> tuple[int, int, int]:
+        """Returns the step, rank and slot of a position."""
+        step, within = divmod(position - self.start, self.global_stride)
+        return self.step + step, *divmod(within, self.batch_size)
 
     @property
     def epoch_length(self) -> int:
@@ -120,12 +124,15 @@ def lineage_from_proto(message: spec_pb2.Lineage) -> Lineage:
     return tuple(from_message(Segment, segment) for segment in message.segments)
 
 
+def segment_at(lineage: Lineage, position: int) -> Segment | None:
+    """Returns the segment of a position; None for a run without segments."""
+    return next((one for one in reversed(lineage) if one.start <= position), None)
+
+
 def epoch_at(lineage: Lineage, position: int, sample_count: int) -> int:
     """Returns the epoch of a position; `sample_count` is as for `end_of_epochs`."""
-    found = [segment for segment in lineage if segment.start <= position]
-    if not found:
+    if (segment := segment_at(lineage, position)) is None:
         return position // sample_count
-    segment = found[-1]
     if position < segment.epoch_end:
         return segment.epoch
     count = sample_count if segment is lineage[-1] else segment.epoch_length

@@ -35,7 +35,7 @@ def check_step(step: int, cursor: Cursor, last: Segment) -> int:
             "step up to there, or skip steps",
             step=step,
         )
-    return last.start + (step - last.step) * last.global_stride
+    return last.position_of(step)
 
 
 def run_so_far(lineage: Lineage, old: Opened) -> RunOrder:
@@ -53,9 +53,7 @@ def run_so_far(lineage: Lineage, old: Opened) -> RunOrder:
 def check_epoch(step: int, start: int, run: RunOrder, last: Segment) -> None:
     """Raises `InvalidRequestError` unless an epoch begins in the step."""
     epoch, offset, end = run.place(start)
-    steps = [
-        last.step + (begin - last.start) // last.global_stride for begin in (start - offset, end)
-    ]
+    steps = [last.place_of(begin)[0] for begin in (start - offset, end)]
     if step not in steps:
         nearest = " or ".join(str(step) for step in steps if step >= last.step)
         raise InvalidRequestError(

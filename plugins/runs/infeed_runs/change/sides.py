@@ -9,7 +9,7 @@ from typing import Any
 
 from infeed.cursor import Cursor
 from infeed.run import Run
-from infeed.shared.spec.segment import Lineage
+from infeed.shared.spec.segment import Lineage, segment_at
 from infeed_runs.change.definitions import Definitions, Opened, split_name
 from infeed_runs.run_file import load_run
 from infeed_server.order import RunOrder
@@ -75,13 +75,13 @@ class Side:
 
     def place(self, position: int) -> tuple[int, int, int]:
         """Returns the step, rank and slot of a position."""
-        segment = next(one for one in reversed(self.lineage) if one.start <= position)
-        step, within = divmod(position - segment.start, segment.global_stride)
-        return segment.step + step, *divmod(within, segment.batch_size)
+        segment = segment_at(self.lineage, position)
+        assert segment is not None  # it has at least one
+        return segment.place_of(position)
 
     def position(self, step: int) -> int:
         segment = next((one for one in reversed(self.lineage) if one.step <= step), self.lineage[0])
-        return segment.start + (step - segment.step) * segment.global_stride
+        return segment.position_of(step)
 
     def segments_text(self) -> str:
         """Returns the segments as a text; empty for a run that was never amended."""

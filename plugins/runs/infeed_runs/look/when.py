@@ -17,7 +17,7 @@ from infeed.cli.output import new_console, print_json, print_line
 from infeed.rpc.channel import open_transport
 from infeed.run import Run
 from infeed.shared.spec import PipelineSpec
-from infeed.shared.spec.segment import epoch_at
+from infeed.shared.spec.segment import epoch_at, segment_at
 from infeed.v1 import feed_service_pb2 as service
 from infeed_runs.look.run_options import RunName, RunOptions
 from infeed_runs.look.slots import served_run
@@ -115,11 +115,8 @@ def place(run: Run, position: int, batch_size: int, world_size: int) -> tuple[in
     """Returns the step, rank and slot that have a position: the inverse of `Run.position`. The
     sizes are for a run without segments, whose steps before its last change of sizes are
     negative."""
-    step, stride = 0, batch_size * world_size
-    first = run.cursor.position % stride if run.cursor else 0
-    for segment in run.lineage:
-        if segment.start <= position:
-            step, first = segment.step, segment.start
-            batch_size, stride = segment.batch_size, segment.global_stride
-    steps, rest = divmod(position - first, stride)
-    return step + steps, *divmod(rest, batch_size)
+    if (segment := segment_at(run.lineage, position)) is not None:
+        return segment.place_of(position)
+    stride = batch_size * world_size
+    step, within = divmod(position - (run.cursor.position % stride if run.cursor else 0), stride)
+    return step, *divmod(within, batch_size)
