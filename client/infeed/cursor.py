@@ -9,13 +9,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec, Remainder
-from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, Segment
+from infeed.shared.spec.segment import Lineage, read_lineage
 
 CURSOR_VERSION = 1
 
@@ -101,7 +100,7 @@ class Cursor:
             seed=_read_int(state, "seed", MAX_INT64, "2^63 - 1"),
             position=_read_int(state, "position", MAX_POSITION, "2^62"),
             resumable=bool(state.get("resumable", True)),
-            segments=_read_segments(state.get("segments", ())),
+            segments=read_lineage(state.get("segments", ())),
             **{
                 name: _read_int(state, name, limit, str(limit), 1)
                 for name, limit in sizes.items()
@@ -140,22 +139,7 @@ class Cursor:
             )
 
     def _check_segments(self) -> None:
-        """Raises `CursorError` unless each segment begins where the steps before it end, and the
-        cursor lies in the last one."""
-        for first in self.segments[:1]:
-            if first.step or first.start:
-                raise CursorError(
-                    f"segment 0 of the cursor begins at step {first.step} and position "
-                    f"{first.start}, not at 0; restore the cursor as it was saved"
-                )
-        for number, (one, other) in enumerate(pairwise(self.segments), 1):
-            steps = other.step - one.step
-            if steps < 0 or other.start != one.start + steps * one.global_stride:
-                raise CursorError(
-                    f"segment {number} of the cursor begins at step {other.step} and position "
-                    f"{other.start}, and the one before it at {one.step} and {one.start}, with "
-                    f"{one.global_stride} samples in a step; restore the cursor as it was saved"
-                )
+        """Raises `CursorError` unless the cursor lies in its last segment."""
         for last in self.segments[-1:]:
             for name in ("pipeline", "fingerprint", "seed"):
                 if getattr(last, name) != getattr(self, name):
@@ -224,30 +208,6 @@ class ShardPlan:
 def is_of_other_algorithm(fingerprint: str, served: str) -> bool:
     """Returns whether a fingerprint is of an infeed that makes batches otherwise."""
     return fingerprint[:_ALGORITHM] != served[:_ALGORITHM]
-
-
-def _read_segments(value: Any) -> Lineage:
-    if not isinstance(value, list | tuple) or len(value) > MAX_SEGMENTS:
-        found = f"{len(value)} segments" if isinstance(value, list | tuple) else repr(value)
-        raise CursorError(
-            f"the cursor's segments are a list of at most {MAX_SEGMENTS}, not {found}"
-        )
-    segments = tuple(Segment.from_json(_plain(item), i) for i, item in enumerate(value))
-    for number, segment in enumerate(segments):
-        if not segment.global_stride or segment.start > MAX_POSITION:
-            raise CursorError(
-                f"segment {number} of the cursor has batch size {segment.batch_size}, world size "
-                f"{segment.world_size} and start {segment.start}; a size is at least 1, a start at "
-                "most 2^62"
-            )
-    return segments
-
-
-def _plain(value: Any) -> Any:
-    """Returns a mapping with values of Python where a checkpoint library has made scalars."""
-    if not isinstance(value, Mapping):
-        return value
-    return {key: item.item() if hasattr(item, "item") else item for key, item in value.items()}
 
 
 def _read_int(

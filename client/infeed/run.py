@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from infeed.cursor import MAX_POSITION, MAX_WORLD_SIZE, Cursor
-from infeed.shared.arguments import MAX_INT64, check_integer
-from infeed.shared.errors import CursorError, InvalidRequestError
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.shared.spec.segment import Lineage, Segment
-
-_HOLDERS = ("cursor", "state")
-"""Keys under which checkpoints of `infeed.torch` and `infeed.keras` have the cursor."""
 
 
 @dataclass(frozen=True)
@@ -89,42 +84,9 @@ class Run:
         check_integer("batch_size", batch_size, 1, MAX_BATCH_SIZE)
         check_integer("world_size", world_size, 1, MAX_WORLD_SIZE)
         check_integer("rank", rank, 0, world_size - 1)
-        stride = batch_size * world_size
         if segment is not None:
-            first = segment.start + (step - segment.step) * stride
+            first = segment.position_of(step)
         else:
+            stride = batch_size * world_size
             first = (self.cursor.position % stride if self.cursor else 0) + step * stride
         return check_integer("position", first + rank * batch_size, 0, MAX_POSITION)
-
-
-def load_run(text: str) -> Run:
-    """Returns the run of a JSON file with a cursor, or of `PIPELINE` or `PIPELINE@SEED`. Raises
-    `CursorError` for a file without a cursor, and `InvalidRequestError` for a wrong seed."""
-    path = Path(text)
-    if path.is_file() or path.suffix == ".json" or "/" in text:
-        return _read(path)
-    pipeline, separator, seed = text.partition("@")
-    if not pipeline or (separator and not (seed.isdecimal() and int(seed) <= MAX_INT64)):
-        raise InvalidRequestError(
-            f"run {text!r} is no file, and no pipeline with a seed from 0 to 2^63 - 1; give a file "
-            "with a cursor, PIPELINE, or PIPELINE@SEED"
-        )
-    return Run(pipeline, int(seed) if separator else None)
-
-
-def _read(path: Path) -> Run:
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CursorError(
-            f"{path}: {reason}; a run's file has what Feed.state() returned, written by json.dump",
-            file=path,
-        ) from None
-    for key in _HOLDERS:
-        if isinstance(state, dict) and "pipeline" not in state and isinstance(state.get(key), dict):
-            state = state[key]
-    try:
-        return Run.of(state)
-    except CursorError as error:
-        raise CursorError(f"{path}: {error.message}", file=path) from None

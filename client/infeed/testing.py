@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import Message
 
 from infeed.shared.errors import (
     FeedClosedError,
@@ -33,7 +34,6 @@ from infeed.shared.spec import (
     Remainder,
 )
 from infeed.transport import Call
-from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 
@@ -103,23 +103,7 @@ class FakeTransport:
     def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:  # noqa: ARG002
         return [self.spec]
 
-    def describe_slots(
-        self, request: service.DescribeSlotsRequest
-    ) -> service.DescribeSlotsResponse:
-        """Describes positions by their samples alone."""
-        _refuse_segments(request.run)
-        start = request.start
-        seed = request.run.seed if request.run.HasField("seed") else self.spec.seed
-        slots = [
-            service.Slot(position=p, epoch=p // self._count, sample_id=index, key=(0, 0))
-            for p, index in enumerate(self.sample_ids(seed, start, request.count), start)
-        ]
-        return service.DescribeSlotsResponse(slots=slots)
-
-    def call(self, method: str, request: Any, timeout: float = 20.0) -> Any:  # noqa: ARG002
-        """Answers DescribeSlots alone."""
-        if method == "DescribeSlots":
-            return self.describe_slots(request)
+    def call(self, method: str, request: Message, timeout: float = 20.0) -> Any:  # noqa: ARG002
         raise InvalidRequestError(f"FakeTransport does not answer {method}")
 
     def servers(self) -> tuple[str, ...]:
@@ -216,8 +200,8 @@ class FakeTransport:
         return f"00{digest.hexdigest()[:30]}"  # "00": by no algorithm of a server
 
 
-def _refuse_segments(message: stream_pb2.StreamOpen | service.Run) -> None:
-    if message.lineage.segments:
+def _refuse_segments(opening: stream_pb2.StreamOpen) -> None:
+    if opening.lineage.segments:
         raise InvalidRequestError("FakeTransport serves no runs with segments")
 
 

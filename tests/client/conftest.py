@@ -79,7 +79,7 @@ class Server:
                 service.GetPipelineResponse.SerializeToString,
             ),
             "DescribeSlots": grpc.unary_unary_rpc_method_handler(
-                lambda request, _: self.pipelines[request.run.pipeline].describe_slots(request),
+                lambda request, _: self.pipelines[request.run.pipeline].call("", request),
                 service.DescribeSlotsRequest.FromString,
                 service.DescribeSlotsResponse.SerializeToString,
             ),

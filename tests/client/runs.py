@@ -28,11 +28,17 @@ class AmendedFake(FakeTransport):
         self.lineage = lineage_from_proto(first.open.lineage)
         return super().answer(chain([first], requests))
 
-    def describe_slots(
-        self, request: service.DescribeSlotsRequest
+    def call(
+        self, method: str, request: service.DescribeSlotsRequest, timeout: float = 20.0
     ) -> service.DescribeSlotsResponse:
+        """Describes positions."""
         self.lineage = lineage_from_proto(request.run.lineage)
-        return super().describe_slots(request)
+        ids = self.sample_ids(0, request.start, request.count).tolist()
+        slots = [
+            service.Slot(position=position, epoch=position // SAMPLES, sample_id=sample)
+            for position, sample in enumerate(ids, request.start)
+        ]
+        return service.DescribeSlotsResponse(slots=slots)
 
     def sample_ids(self, seed: int, start: int, count: int) -> Array:
         return ids_at(self.lineage, start, count)

@@ -1,17 +1,15 @@
-"""Runs: from a file or a name, and the position of each step."""
+"""Runs: the position of each step."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infeed.cursor import Cursor
-from infeed.run import Run, load_run
-from infeed.shared.errors import CursorError, InvalidRequestError
+from infeed.run import Run
+from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec.segment import Segment
 
 CURSOR = Cursor("train", "ab12", 17, 645)
@@ -41,48 +39,6 @@ AMENDED = Cursor(
     200,
     segments=(segment(0, 0, fingerprint="old"), segment(10, 80, batch_size=8)),
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("train", Run("train")), ("train@17", Run("train", 17))]
-)
-def test_a_run_by_its_name(text: str, expected: Run) -> None:
-    assert load_run(text) == expected
-
-
-@pytest.mark.parametrize("text", ["train@", "train@x", "train@-1", f"train@{1 << 63}", "@7", ""])
-def test_a_wrong_seed_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequestError, match="PIPELINE@SEED"):
-        load_run(text)
-
-
-@pytest.mark.parametrize("key", [None, "cursor", "state"])
-@pytest.mark.parametrize("cursor", [CURSOR, AMENDED])
-def test_a_run_of_a_file(tmp_path: Path, key: str | None, cursor: Cursor) -> None:
-    path = tmp_path / "run.json"
-    state = cursor.to_json()
-    path.write_text(json.dumps(state if key is None else {key: state, "epoch": 3}))
-    assert load_run(str(path)) == Run("train", 17, cursor)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "run.json: .*Feed.state"),
-        ("[]", "run.json: a cursor is the dict"),
-        (
-            '{"pipeline": "train"}',
-            "run.json: the cursor lacks version, fingerprint, seed, position",
-        ),
-        (None, "run.json: No such file.*Feed.state"),
-    ],
-)
-def test_a_file_without_a_cursor_is_named(tmp_path: Path, text: str | None, message: str) -> None:
-    path = tmp_path / "run.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(CursorError, match=message):
-        load_run(str(path))
 
 
 def test_positions_of_a_run_without_segments() -> None:

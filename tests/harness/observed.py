@@ -47,7 +47,7 @@ def fake_engine(name: str, **values: Any) -> Any:
     classes = {"label": ("cat", "<b>dog</b>", "owl", "pig")}
     states: dict[PipelineState, float] = dict.fromkeys(STATES, 0.0)
     budget = SimpleNamespace(held_batches=lambda _: 6, held_bytes=lambda _: 7_000)
-    access = ("order", "describe_slots", "find_sample", "provenance")
+    access = ("order", "provenance")
     return SimpleNamespace(
         spec=replace(transport.spec, classes=classes),
         states=states,

@@ -20,9 +20,6 @@ Target = Annotated[
     str, typer.Argument(help="host:port of a server, or several, separated by commas.")
 ]
 PipelineName = Annotated[str, typer.Argument(help="The pipeline's name.")]
-RunName = Annotated[
-    str, typer.Argument(help="A JSON file with the run's cursor, or PIPELINE, or PIPELINE@SEED.")
-]
 TIMEOUT = "Seconds to wait for a server that is starting."
 SEED = "Seed of the order. Default: the pipeline's."
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from infeed.run import Run
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.printable import printable
 from infeed.shared.spec import PipelineSpec
@@ -46,16 +45,6 @@ def new_console(width: int) -> Console:
 def print_line(console: Console, text: str) -> None:
     """Prints text from a server as it is: one line, without colours, markup or control codes."""
     console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
-
-
-def note_ranks(run: Run, world_size: int | None) -> None:
-    """Says on standard error that one rank is assumed, where the run's cursor does not state it."""
-    if run.cursor is not None and not (world_size or run.sizes(0)[1]):
-        typer.echo(
-            "note: steps are counted for one rank, since the cursor states no number: give "
-            "--world-size for a run with more",
-            err=True,
-        )
 
 
 def print_json(document: Any) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import Lineage
-from infeed.v1 import feed_service_pb2 as service
-from infeed_server.engines.base import Engine, RunKey
-from infeed_server.order import Order
+from infeed_server.engines.base import Engine
+from infeed_server.order import RunOrder
 
 
 @runtime_checkable
@@ -20,17 +18,9 @@ class RandomAccess(Protocol):
     @property
     def spec(self) -> PipelineSpec: ...
 
-    def order(self, seed: int, lineage: Lineage = ()) -> Order:
+    def order(self, seed: int, lineage: Lineage = ()) -> RunOrder:
         """Returns the order of a run. Raises `InvalidRequestError` for segments that the pipeline
         cannot have."""
-
-    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> Iterator[service.Slot]:
-        """Yields what positions of a run have; `draws`: with what random transforms draw, for
-        which the samples are read. Raises as `order` does."""
-
-    def find_sample(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:
-        """Returns where a sample is in so many epochs of a run, by index, file or label. Raises
-        `SampleNotFoundError`, and as `order` does."""
 
     def bad_samples(self) -> list[dict[str, Any]]:
         """Returns the last bad samples for JSON, the last one first."""

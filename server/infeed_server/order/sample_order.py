@@ -33,11 +33,13 @@ BLOCK_DOMAIN, WINDOW_DOMAIN, KEY_DOMAIN, SUBSTITUTE_DOMAIN, STABLE_DOMAIN = rang
 
 @dataclass(frozen=True)
 class Slots:
-    """The samples in the slots of a batch: int64[n] index and epoch, int64[n, 2] key."""
+    """The samples in the slots of a batch: int64[n] index and epoch, int64[n, 2] key. `visited` are
+    the samples whose turn it is: others than `index` where these are substitutes."""
 
     index: Positions
     epoch: Positions
     key: npt.NDArray[np.int64]
+    visited: Positions
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,17 @@ class SampleOrder:
         """The positions of an epoch."""
         return self.count - (self.removed.ids.size if self.removed.shrinks else 0)
 
-    def slots(self, start: int, count: int) -> Slots:
-        """Returns the samples at the positions [start, start + count)."""
-        epochs, offsets = np.divmod(np.arange(start, start + count, dtype=np.int64), self.length)
-        return self.with_substitutes(epochs, by_epoch(self.samples, epochs, offsets))
+    def slots(self, start: int, count: int, visits: SampleOrder | None = None) -> Slots:
+        """Returns the samples at the positions [start, start + count) of the stream of `visits`, by
+        default its own, with the keys and the substitutes of this order."""
+        visits = visits or self
+        epochs, offsets = np.divmod(np.arange(start, start + count, dtype=np.int64), visits.length)
+        return self.with_substitutes(epochs, _by_epoch(visits.samples, epochs, offsets))
 
     def with_substitutes(self, epochs: Positions, index: Positions) -> Slots:
         """Returns samples with their keys, or their substitutes if they are removed."""
-        return self._without_removed(Slots(index, epochs, self.keys(epochs, index)))
-
-    def at(self, position: int) -> SampleOrder:  # noqa: ARG002
-        """Returns the order that substitutes are drawn from at a position."""
-        return self
+        slots = Slots(index.copy(), epochs, self.keys(epochs, index), index)
+        return self._without_removed(slots)
 
     def without(self, bad: Positions) -> SampleOrder:
         """Returns the order with substitutes also for samples that are bad under any key."""
@@ -97,13 +98,15 @@ class SampleOrder:
     def substitute(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
         """Returns the substitute for a bad or removed sample, drawn from its key. One that is bad
         itself is replaced in the same way, from its own new key."""
-        bad = Slots(np.array([index]), np.array([-1]), np.asarray(key)[None])
+        gone = np.array([index])
+        bad = Slots(gone, np.array([-1]), np.asarray(key)[None], gone)
         return self._without_removed(self._draw(bad))
 
     def _without_removed(self, slots: Slots) -> Slots:
         """Puts substitutes into the slots of removed samples."""
         while (gone := np.flatnonzero(self.removed.contains(slots.index))).size:
-            drawn = self._draw(Slots(slots.index[gone], slots.epoch[gone], slots.key[gone]))
+            ids = slots.index[gone]
+            drawn = self._draw(Slots(ids, slots.epoch[gone], slots.key[gone], ids))
             slots.index[gone], slots.key[gone] = drawn.index, drawn.key
         return slots
 
@@ -112,7 +115,7 @@ class SampleOrder:
         other = (drawn % np.uint64(max(self.count - 1, 1))).astype(np.int64)
         # Skips the bad sample itself.
         other += (other >= slots.index) & (self.count > 1)
-        return Slots(other, slots.epoch, _to_key(drawn))
+        return Slots(other, slots.epoch, _to_key(drawn), slots.visited)
 
     def _offsets(self, epoch: int, index: Positions) -> Positions:
         """Returns the offsets in an epoch of all samples: the inverse of `_index`."""
@@ -175,7 +178,7 @@ class SampleOrder:
         return permutation, shortfall, int(permutation.inverse(block_count - 1)[0])
 
 
-def by_epoch(
+def _by_epoch(
     function: Callable[[int, Positions], Positions], epochs: Positions, values: Positions
 ) -> Positions:
     """Calls a function with the values of each epoch; returns its results in their order."""

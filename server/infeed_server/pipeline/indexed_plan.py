@@ -12,7 +12,7 @@ from infeed.shared.errors import ConfigError
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed.shared.spec.segment import Lineage
-from infeed_server.order import Order, SampleOrder
+from infeed_server.order import RunOrder, SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
@@ -86,12 +86,14 @@ class IndexedPlan:
         """Reads the columns of these samples, under these keys."""
         return read_samples(self.source, indices, keys)
 
-    def order(self, seed: int, lineage: Lineage = ()) -> Order:
+    def order(self, seed: int, lineage: Lineage = ()) -> RunOrder:
         """Returns the order of a run. Raises `InvalidRequestError` for segments of another one."""
         order = replace(self._order, seed=seed)
         if not lineage and self.definition.skip:
             lineage = tuple(replace(segment, seed=seed) for segment in self.spec.lineage)
-        return run_order(self.spec, order, self.removed, lineage) if lineage else order
+        if not lineage:
+            return RunOrder.of(order)
+        return run_order(self.spec, order, self.removed, lineage)
 
     @cached_property
     def _order(self) -> SampleOrder:
@@ -131,7 +133,9 @@ def plan_indexed(
         own = definition_fingerprint(definition, identity, removed)
         spec = _spec(name, definition, order, placed, own)
         if removed or definition.skip:
-            spec = replace(spec, lineage=skip_lineage(spec, order, definition.skip))
+            names = {"pipeline": name, "fingerprint": own}
+            lineage = skip_lineage(order, definition.skip, spec.batch_size, **names)
+            spec = replace(spec, lineage=lineage)
         split = cache.split(placed.host) if cache else ((), placed.host)
         parts = [gather_pictures(part) for part in split]
         first, rest = (tuple(fuse_decode_and_crop(part)) for part in parts)

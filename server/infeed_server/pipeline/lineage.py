@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import Lineage, Segment
 from infeed_server.order import NOTHING, Mode, Removed, RunOrder, SampleOrder
-from infeed_server.order.run_order import Part, begin, extend
 
 MAX_STABLE = 1 << 28
 """Samples of a stable order, which takes memory for each."""
@@ -30,12 +29,10 @@ def run_order(
         # First of all: orders of more samples than there are could take any memory.
         if (most := max(segment.sample_count for segment in lineage)) > order.count:
             raise ValueError(f"a segment has {most} samples, and the pipeline {order.count}")
-        orders = [segment_order(segment, removed) for segment in lineage]
-        run = RunOrder(lineage, orders)
-        last = lineage[-1]
+        run, last = order_of(lineage, removed), lineage[-1]
         expected = (spec.fingerprint, order.seed, order.count, shuffle_name(order))
         found = (last.fingerprint, last.seed, last.sample_count, last.shuffle)
-        if found != expected or len(orders[-1].removed.ids) != len(order.removed.ids):
+        if found != expected or last.removed != len(removed):
             raise ValueError(f"its last segment is of {found}, and the pipeline has {expected}")
     except (ValueError, OverflowError) as error:
         raise InvalidRequestError(
@@ -45,7 +42,26 @@ def run_order(
     return run
 
 
-def segment_order(segment: Segment, removed: tuple[int, ...]) -> SampleOrder:
+def order_of(lineage: Lineage, removed: tuple[int, ...]) -> RunOrder:
+    """Returns the order of segments, which is made again from what each changes. Raises
+    `ValueError` unless their places are the same."""
+    run: RunOrder | None = None
+    for segment in lineage:
+        order, start = _segment_order(segment, removed), segment.start
+        if run is None:
+            run, start = RunOrder.of(order), 0
+        else:
+            skipped = run.position(segment.epoch, segment.offset) - start
+            run = run.extended(start, order, max(0, skipped))
+        begins = (segment.start, segment.epoch, segment.offset, segment.epoch_end)
+        if (start, *run.place(start)) != begins:
+            problem = f"the segment of step {segment.step} does not continue the one before it"
+            raise ValueError(problem)
+    assert run is not None  # a lineage is not empty
+    return run
+
+
+def _segment_order(segment: Segment, removed: tuple[int, ...]) -> SampleOrder:
     """Returns the order of a segment's whole epochs. Raises `ValueError`."""
     mode, block, window = _parse_shuffle(segment.shuffle)
     if segment.sample_count < 1 or segment.removed > len(removed):
@@ -63,38 +79,30 @@ def removed_ids(removed: tuple[int, ...], shrinks: bool) -> Removed:
 
 
 def skip_lineage(
-    spec: PipelineSpec, order: SampleOrder, ranges: Iterable[tuple[int, int]]
+    order: SampleOrder, ranges: Iterable[tuple[int, int]], size: int, **names: str
 ) -> Lineage:
-    """Returns the segments of a run that skips ranges of steps. The steps are numbered as without
-    the ranges, and the run's own go on behind each."""
-    make = partial(segment_at, spec, order)
-    segments = [begin(order, make)]
-    part, skipped, size = Part(segments[0], order, None), 0, spec.batch_size
-    for first, end in ranges:
-        length = (end - first) * size
-        segments.append(extend(part, first * size - skipped, order, make, length))
-        part, skipped = Part(segments[-1], order, part), skipped + length
+    """Returns the segments of a run that skips ranges of steps of `size` samples. The steps are
+    numbered as without the ranges, and the run's own go on behind each."""
+    run, segments, skipped = RunOrder.of(order), [], 0
+    for first, end in ((0, 0), *ranges):
+        start, length = first * size - skipped, (end - first) * size
+        if length:
+            run = run.extended(start, order, length)
+        skipped += length
+        sizes = {"batch_size": size, "world_size": 1}
+        segments.append(segment_of(run, start, start // size, **sizes, **names))
     return tuple(segments)
 
 
-def segment_at(spec: PipelineSpec, order: SampleOrder, *, start: int, **place: Any) -> Segment:
-    """Returns the segment of a pipeline's order at a place of a run: what `begin` and `extend`
-    give. Ranks of a world size of one take the pipeline's batches."""
-    return segment_of(
-        order,
-        step=start // spec.batch_size,
-        start=start,
-        pipeline=spec.name,
-        fingerprint=spec.fingerprint,
-        batch_size=spec.batch_size,
-        world_size=1,
-        **place,
-    )
-
-
-def segment_of(order: SampleOrder, **others: Any) -> Segment:
-    """Returns a segment with what it has of its order, and the others of its values."""
+def segment_of(run: RunOrder, start: int, step: int, **others: Any) -> Segment:
+    """Returns the last segment of a run, with the others of its values."""
+    order, (epoch, offset, epoch_end) = run.last, run.place(start)
     return Segment(
+        step=step,
+        start=start,
+        epoch=epoch,
+        offset=offset,
+        epoch_end=epoch_end,
         seed=order.seed,
         sample_count=order.count,
         shuffle=shuffle_name(order),

@@ -21,7 +21,6 @@ from infeed_server.engines.base import Engine
 from infeed_server.rpc.batch_stream import BatchStreams
 from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.status import CallError, to_client_text
-from infeed_server.serving import data_order
 from infeed_server.serving.catalog import Catalog
 
 _SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"]
@@ -49,8 +48,6 @@ class FeedServicer(grpc.GenericRpcHandler):
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
-            f"/{SERVICE}/DescribeSlots": _unary(self._describe, messages.DescribeSlotsRequest),
-            f"/{SERVICE}/FindSample": _unary(self._find, messages.FindSampleRequest),
             f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
                 streams.serve, StreamBatchesRequest.FromString, response_serializer=None
             ),
@@ -89,13 +86,6 @@ class FeedServicer(grpc.GenericRpcHandler):
 
     def _answer(self, method: AddedMethod, request: Message, call: ServerCall) -> Message:
         return method(partial(self._engine, call), request, call.context.is_active)
-
-    def _describe(self, request: messages.DescribeSlotsRequest, call: ServerCall) -> Message:
-        engine = self._engine(call, request.run.pipeline)
-        return data_order.describe_slots(engine, request, call.context.is_active)
-
-    def _find(self, request: messages.FindSampleRequest, call: ServerCall) -> Message:
-        return data_order.find_sample(self._engine(call, request.run.pipeline), request)
 
     def _engine(self, call: ServerCall, pipeline: str) -> Engine:
         call.caller.require_access(pipeline)

@@ -16,13 +16,12 @@ from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch, Payload, encode_batch, encode_end, payload_bytes
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
 from infeed_server.engines.capabilities import random_access, requires_other_engine
+from infeed_server.order import MAX_POSITION
 from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
-
-_MAX_POSITION = 1 << 62
 
 
 class Catalog:
@@ -140,7 +139,7 @@ class BatchStream:
         self, message: stream_pb2.BatchRequest, span: BatchSpan | None = None
     ) -> Future[Answer]:
         """Submits a request to the engine. Raises `InvalidRequestError` for invalid positions."""
-        if not 0 <= message.start <= _MAX_POSITION:
+        if not 0 <= message.start <= MAX_POSITION:
             raise InvalidRequestError(
                 f"position {message.start} is outside of [0, 2^62]", start=message.start
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +15,9 @@ import pytest
 
 import infeed
 from infeed.cursor import Cursor
-from infeed.shared.spec.segment import Segment
 from infeed_runs.look.replay import checksum
-from infeed_server.order import SampleOrder
-from infeed_server.order.run_order import Part, begin, extend
+from infeed_server.order import RunOrder, SampleOrder
+from infeed_server.pipeline.lineage import segment_of
 
 SEEDS = {"before": 17, "after": 18}
 
@@ -46,25 +46,13 @@ def address(
 def amended(before: Any, after: Any, position: int) -> Cursor:
     """Returns the cursor of a run that was amended at a position: two ranks with batches of 3, then
     one with batches of 4."""
-
-    def segment(spec: Any, step: int, batch_size: int, world_size: int) -> partial[Segment]:
-        return partial(
-            Segment,
-            step=step,
-            pipeline=spec.name,
-            fingerprint=spec.fingerprint,
-            seed=spec.seed,
-            batch_size=batch_size,
-            world_size=world_size,
-            sample_count=spec.sample_count,
-            shuffle="global",
-        )
-
-    orders = [SampleOrder(spec.sample_count, spec.seed) for spec in (before, after)]
-    first = begin(orders[0], segment(before, 0, 3, 2))
-    part = Part(first, orders[0], None)
-    second = extend(part, position, orders[1], segment(after, position // 6, 4, 1))
-    return Cursor("after", after.fingerprint, after.seed, position, segments=(first, second))
+    run, segments = RunOrder.of(SampleOrder(before.sample_count, before.seed, "global")), []
+    for spec, start, size, ranks in ((before, 0, 3, 2), (after, position, 4, 1)):
+        run = run.extended(start, replace(run.last, seed=spec.seed))
+        names = {"pipeline": spec.name, "fingerprint": spec.fingerprint}
+        step = start // 6
+        segments.append(segment_of(run, start, step, batch_size=size, world_size=ranks, **names))
+    return Cursor("after", after.fingerprint, after.seed, position, segments=tuple(segments))
 
 
 def test_steps_of_both_parts_are_bit_identical(

@@ -18,7 +18,8 @@ FEED = "/infeed.v1.FeedService/"
 HEALTH = "/grpc.health.v1.Health/"
 METHODS = (
     *(f"{FEED}{name}" for name in ("GetPipeline", "ListPipelines", "RegisterDataset")),
-    *(f"{FEED}StreamBatches", f"{HEALTH}Check", f"{HEALTH}Watch"),
+    *(f"{FEED}{name}" for name in ("DescribeSlots", "FindSample", "StreamBatches")),
+    *(f"{HEALTH}Check", f"{HEALTH}Watch"),
 )
 
 _CANCEL_SECONDS = 0.3
@@ -100,6 +101,84 @@ def odd_stream(rng: random.Random, specs: Specs) -> Call:
     check = in_order([request.request_id], complete=False)
     codes = ("OK", *_REFUSALS, "RESOURCE_EXHAUSTED")  # two long strings make a message too large
     return stream(messages, *codes, cancel_after_seconds=_CANCEL_SECONDS, check=check)
+
+
+def run_of(rng: random.Random, spec: PipelineSpec) -> service.Run:
+    """Draws a run of one segment or more, or of none, that the pipeline can have."""
+    run = service.Run(pipeline=spec.name, seed=rng.randrange(9))
+    count, size = spec.sample_count or 64, spec.batch_size
+    for step in range(0, rng.choice((0, 0, 1, 2, 5)) * count, count):
+        run.lineage.segments.add(
+            step=step,
+            start=step * size,
+            pipeline=spec.name,
+            fingerprint=spec.fingerprint,
+            seed=run.seed,
+            batch_size=size,
+            world_size=1,
+            epoch=step * size // count,
+            epoch_end=step * size + count,
+            sample_count=count,
+            shuffle=spec.shuffle_mode,
+        )
+    return run
+
+
+def amended_stream(rng: random.Random, specs: Specs) -> Call:
+    """Draws a run of several segments, with odd values in some of them."""
+    spec = any_spec(rng, specs)
+    run, size = run_of(rng, spec), spec.stride(spec.batch_size)
+    changes = rng.randint(0, 2)
+    for _ in range(changes):
+        corrupt(rng, run.lineage)
+    start = rng.choice((0, 10 * size, rng.randrange(1000), 1 << 60))
+    messages = [opening(spec, seed=run.seed, lineage=run.lineage), batch(7, start, size)]
+    codes = ("OK", *_REFUSALS, "RESOURCE_EXHAUSTED")
+    return stream(messages, *codes, check=in_order([7], complete=False))
+
+
+def described_slots(rng: random.Random, specs: Specs) -> Call:
+    """Draws positions of a run, and odd values in most requests."""
+    spec = any_spec(rng, specs)
+    request = service.DescribeSlotsRequest(
+        run=run_of(rng, spec),
+        start=rng.choice((0, rng.randrange(1000), 1 << 60)),
+        count=rng.choice((1, 7, 100)),
+        draws=rng.random() < 0.2,
+    )
+    good = request.SerializeToString()
+    for _ in range(rng.randint(0, 3)):
+        corrupt(rng, rng.choice((request, request.run, request.run.lineage)))
+
+    def check(responses: list[bytes]) -> str | None:
+        slots = [
+            s for data in responses for s in service.DescribeSlotsResponse.FromString(data).slots
+        ]
+        found = [slot.position - request.start for slot in slots]
+        is_complete = found == [*range(len(found))] and len(found) in (0, request.count)
+        return None if is_complete else f"positions {found}"
+
+    is_good = request.SerializeToString() == good and spec.name != "rows"
+    codes = ("OK",) if is_good else ("OK", *_REFUSALS, "RESOURCE_EXHAUSTED")
+    return Call(f"{FEED}DescribeSlots", [request.SerializeToString()], frozenset(codes), check)
+
+
+def searched_sample(rng: random.Random, specs: Specs) -> Call:
+    """Draws a sample by index, file, label or an odd name, and odd values in most requests."""
+    spec = any_spec(rng, specs)
+    names = ("0", "47", "48", "-1", "3.jpeg", "label:7", "label:x", "table:1", "a@0", ":", "@")
+    request = service.FindSampleRequest(
+        run=run_of(rng, spec),
+        sample=rng.choice((*names, odd_string(rng))),
+        epochs=rng.choice((1, 3, 10_000)),
+    )
+    for _ in range(rng.randint(0, 3)):
+        corrupt(rng, rng.choice((request, request.run, request.run.lineage)))
+    return unary(
+        f"{FEED}FindSample",
+        [request.SerializeToString()],
+        *("OK", *_REFUSALS, "RESOURCE_EXHAUSTED"),
+    )
 
 
 def odd_requests(rng: random.Random, specs: Specs) -> Call:
@@ -215,6 +294,9 @@ KINDS: dict[Draw, float] = {
     wrong_order: 5,
     odd_stream: 12,
     odd_requests: 8,
+    amended_stream: 4,
+    described_slots: 6,
+    searched_sample: 4,
     far_in_a_sequence: 2,
     garbage_in_a_stream: 6,
     thousands_outstanding: 0.1,

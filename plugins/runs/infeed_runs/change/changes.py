@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import takewhile
 
+from infeed.shared.spec.segment import Segment
 from infeed_runs.change.definitions import Opened
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
@@ -15,6 +16,8 @@ from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.sources import Source
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.fields import Rename
+
+_SIZES = ("seed", "batch_size", "world_size")
 
 _NAMED = 3
 """Samples whose names are in a text."""
@@ -60,6 +63,14 @@ def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) ->
             changes.append(Change(name, was, now))
     before, after = old.definition.transforms, new.definition.transforms
     return changes + transform_changes(before, after, outputs)
+
+
+def segment_changes(old: Segment, new: Segment) -> list[Change]:
+    """Returns the differences of the seeds and sizes of two segments."""
+    pairs = {name: (getattr(old, name), getattr(new, name)) for name in _SIZES}
+    return [
+        Change(name.replace("_", " "), str(a), str(b)) for name, (a, b) in pairs.items() if a != b
+    ]
 
 
 def common_parts(old: Opened, new: Opened) -> int:

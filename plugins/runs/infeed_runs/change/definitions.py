@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import Self
 
-from infeed.shared.errors import ConfigError, InfeedError, InvalidRequestError
+from infeed.cursor import Cursor
+from infeed.shared.errors import ConfigError, CursorError, InfeedError, InvalidRequestError
 from infeed.shared.spec.segment import Lineage
 from infeed_server.order import SampleOrder
-from infeed_server.order.run_order import begin
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import (
     IndexedPlan,
@@ -23,7 +22,7 @@ from infeed_server.pipeline.indexed_plan import (
     plan_indexed,
     sample_order,
 )
-from infeed_server.pipeline.lineage import segment_of
+from infeed_server.pipeline.lineage import skip_lineage
 from infeed_server.pipeline.load import Pipelines, load, located
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.sources import Source
@@ -59,19 +58,44 @@ class Opened:
         order = sample_order(self.definition, len(self.source), self.removed)
         return replace(order, seed=seed)
 
-    def first_segments(
-        self, definitions: Definitions, seed: int, batch_size: int, world_size: int
-    ) -> Lineage:
+    @property
+    def size(self) -> int:
+        """The slots of a batch; 1 where the definition has none."""
+        return self.definition.batch.size if self.definition.batch else 1
+
+    def segments(self, seed: int, batch_size: int, world_size: int) -> Lineage:
         """Returns the segments of a run that was never amended: one, and one for each range of
         steps that the definition skips."""
-        order = self.order(seed)
-        sizes: Any = {"batch_size": batch_size, "world_size": world_size}
-        if self.definition.skip:
-            stride = batch_size * world_size
-            made = definitions.plan(self).spec.lineage
-            return tuple(replace(s, step=s.start // stride, seed=seed, **sizes) for s in made)
-        named = {"pipeline": self.name, "fingerprint": self.fingerprint}
-        return (begin(order, partial(segment_of, order, step=0, **named, **sizes)),)
+        names = {"pipeline": self.name, "fingerprint": self.fingerprint}
+        made = skip_lineage(self.order(seed), self.definition.skip, self.size, **names)
+        return tuple(
+            replace(
+                segment,
+                step=segment.start // (batch_size * world_size),
+                batch_size=batch_size,
+                world_size=world_size,
+            )
+            for segment in made
+        )
+
+    def first_segments(self, cursor: Cursor) -> Lineage:
+        """Returns the segments up to now of a run that was never amended. Raises `CursorError` for
+        a cursor without sizes."""
+        size, ranks = cursor.batch_size, cursor.world_size
+        if size is None or ranks is None:
+            raise CursorError(
+                "the cursor does not state the sizes of the run's steps, as one of infeed 0.1; add "
+                'them to it: "batch_size", the slots of a batch, and "world_size", the number of '
+                "ranks"
+            )
+        made = replace(self, name=cursor.pipeline).segments(cursor.seed, size, ranks)
+        for one in made:
+            if one.start % one.global_stride:
+                raise InvalidRequestError(
+                    f"skip: the run skips at position {one.start}, within a step of {size} samples "
+                    f"on {ranks} ranks, and so cannot be amended; begin another run"
+                )
+        return tuple(one for one in made if one.start <= cursor.position)
 
     def reduced(self) -> Iterator[Opened]:
         """Yields the definition, and what it can have been before the last sources were added, the

@@ -64,8 +64,8 @@ def diff(
     set_up_logging()
     chosen = None if steps is None else parse_steps(steps)
     with loading_tensorflow():
-        from infeed_runs.change.diff import DiffOptions
         from infeed_runs.change.diff import diff as compare
+        from infeed_runs.change.sides import DiffOptions
 
     options = DiffOptions(chosen, batch_size, world_size, names)
     found = compare(a, b, pipelines or [], options)

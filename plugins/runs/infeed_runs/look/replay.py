@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,15 @@ import typer
 import xxhash
 from rich.console import Console
 
-import infeed
 from infeed.batch import Batch
 from infeed.cli import RUNS
-from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
+from infeed.cli.connection import Connection, Target
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import note_ranks, print_json, print_line, problem_of
-from infeed.run import Run, load_run
+from infeed.cli.output import print_json, print_line, problem_of
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
+from infeed_runs.look.batches import read_steps
+from infeed_runs.look.run_options import RunName, RunOptions
 
 
 @dataclass(frozen=True)
@@ -31,18 +30,12 @@ class ReplayOptions:
 
     steps: str = option(..., "The first step and the end, which is excluded.", metavar="A:B")
     rank: int = option(0, "The rank whose batches they are.", min=0)
-    world_size: int | None = option(None, "Number of ranks. Default: the cursor's, else 1.", min=1)
-    batch_size: int | None = option(
-        None, "Slots of each batch. Default: the cursor's, else the pipeline's.", min=1
-    )
     epochs: int | None = option(
         None, "Epochs of the run, where its last step is wanted, which can have empty slots.", min=1
     )
     out: Path | None = option(
         None, "Also write each batch into this folder, as .npz.", metavar="FOLDER"
     )
-    as_json: bool = option(False, "Print JSON instead of lines.", "--json")
-    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
 app = typer.Typer()
@@ -50,7 +43,13 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=RUNS)
 @with_models
-def replay(target: Target, run: RunName, options: ReplayOptions, connection: Connection) -> None:
+def replay(
+    target: Target,
+    run: RunName,
+    options: ReplayOptions,
+    run_options: RunOptions,
+    connection: Connection,
+) -> None:
     """Reads steps of a run again, bit-identical, and prints a checksum of each batch.
 
     \b
@@ -64,47 +63,20 @@ def replay(target: Target, run: RunName, options: ReplayOptions, connection: Con
             f"--steps must be A:B, the first step and the end, such as 100:200; not "
             f"{options.steps!r}"
         )
-    first, end = map(int, found.groups())
-    console, documents = Console(), []
-    loaded = load_run(run)
-    note_ranks(loaded, options.world_size)
-    for step, batch in _batches(target, loaded, (first, end), options, connection):
-        document = _to_json(step, options.rank, batch)
+    steps, rank = (int(found[1]), int(found[2])), options.rank
+    console, documents, loaded = Console(), [], run_options.load(run)
+    for step, batch, _ in read_steps(
+        target, loaded, steps, rank, run_options, connection, options.epochs
+    ):
+        document = _to_json(step, rank, batch)
         if options.out is not None:
             document["file"] = str(_write(options.out, document, batch))
-        if options.as_json:
+        if run_options.as_json:
             documents.append(document)
         else:
             print_line(console, _line(document))
-    if options.as_json:
+    if run_options.as_json:
         print_json(documents)
-
-
-def _batches(
-    target: str,
-    run: Run,
-    steps: tuple[int, int],
-    options: ReplayOptions,
-    connection: Connection,
-) -> Iterator[tuple[int, Batch]]:
-    """Yields steps and their batches, segment by segment."""
-    # What is no range of steps has one part, and an error of `connect`.
-    for part in run.parts(*steps) if steps[0] < steps[1] else [steps]:
-        world_size = options.world_size or run.sizes(part[0])[1] or 1
-        with infeed.connect(
-            target,
-            run.pipeline,
-            state=run.cursor,
-            seed=None if run.cursor else run.seed,
-            steps=part,
-            shard=infeed.Shard(options.rank, world_size),
-            batch_size=options.batch_size,
-            epochs=options.epochs,
-            timeout=options.timeout,
-            **connection.arguments(),
-        ) as feed:
-            for step in range(feed.first_step, feed.first_step + len(feed)):
-                yield step, feed.next(timeout=max(options.timeout, 60.0))
 
 
 def checksum(batch: Batch) -> str:

@@ -22,7 +22,7 @@ from infeed.rpc.credentials import Token
 from infeed.run import Run
 from infeed.shared.arguments import check_flag, check_integer, check_seconds
 from infeed.shared.errors import InvalidRequestError, ProtocolError
-from infeed.shared.spec import MAX_BATCH_SIZE
+from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec
 from infeed.shared.spec.segment import lineage_to_proto
 from infeed.transport import Transport
 from infeed.v1 import feed_service_pb2 as service
@@ -146,17 +146,8 @@ document_options(at, SlotOptions)
 
 
 def _describe(transport: Transport, run: Run, step: int, options: SlotOptions) -> Iterator[Slot]:
-    if run.cursor is None:
-        spec = transport.get_pipeline(run.pipeline, options.timeout)
-    else:
-        spec = find_pipeline(transport, run.pipeline, run.cursor.fingerprint, options.timeout)
+    spec, message = served_run(transport, run, options.timeout)
     size, ranks = _sizes(run, step, spec.batch_size, options)
-    message = service.Run(
-        pipeline=spec.name,
-        fingerprint=spec.fingerprint,
-        seed=run.seed,
-        lineage=lineage_to_proto(run.lineage) if run.lineage else None,
-    )
     begin = run.position(step, size, ranks)
     most = MAX_DRAWN_SLOTS if options.draws else MAX_SLOTS
     for first, count in _ranges(size, ranks, options):
@@ -175,6 +166,17 @@ def _describe(transport: Transport, run: Run, step: int, options: SlotOptions) -
                 )
             for number, slot in enumerate(slots, at_once):
                 yield _parse(slot, step, *divmod(number, size))
+
+
+def served_run(transport: Transport, run: Run, timeout: float) -> tuple[PipelineSpec, service.Run]:
+    """Returns the pipeline of a run's last definition, and the run as requests name it."""
+    if run.cursor is None:
+        spec = transport.get_pipeline(run.pipeline, timeout)
+    else:
+        spec = find_pipeline(transport, run.pipeline, run.cursor.fingerprint, timeout)
+    lineage = lineage_to_proto(run.lineage) if run.lineage else None
+    names = {"pipeline": spec.name, "fingerprint": spec.fingerprint}
+    return spec, service.Run(**names, seed=run.seed, lineage=lineage)
 
 
 def _sizes(run: Run, step: int, batch_size: int, options: SlotOptions) -> tuple[int, int]:

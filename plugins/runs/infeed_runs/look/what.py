@@ -11,15 +11,16 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-import infeed
 from infeed.batch import Batch
 from infeed.cli import RUNS
-from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
+from infeed.cli.connection import Connection, Target
 from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import new_console, note_ranks, print_json, print_line
-from infeed.run import Run, load_run
+from infeed.cli.output import new_console, print_json, print_line
 from infeed.shared.printable import printable
+from infeed_runs.look.batches import read_steps
+from infeed_runs.look.run_options import RunName, RunOptions
+from infeed_runs.look.slots import Slot, at
 
 _WIDTH = 200
 """Characters of a line that is not written to a terminal: a draw fits into it."""
@@ -32,18 +33,12 @@ class WhatOptions:
     step: int = option(..., "The training step, from 0.", min=0)
     rank: int = option(0, "The rank whose batch it is.", min=0)
     slot: int | None = option(None, "The slot of the batch. Default: all.", min=0)
-    world_size: int | None = option(None, "Number of ranks. Default: the cursor's, else 1.", min=1)
-    batch_size: int | None = option(
-        None, "Slots of each batch. Default: the cursor's, else the pipeline's.", min=1
-    )
     png: Path | None = option(
         None, "Also write the images that were delivered to this file.", metavar="FILE"
     )
     draws: bool = option(
         True, "Read the samples, for what random transforms drew.", "--draws/--no-draws"
     )
-    as_json: bool = option(False, "Print JSON instead of the table.", "--json")
-    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
 app = typer.Typer()
@@ -51,7 +46,13 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=RUNS)
 @with_models
-def what(target: Target, run: RunName, options: WhatOptions, connection: Connection) -> None:
+def what(
+    target: Target,
+    run: RunName,
+    options: WhatOptions,
+    run_options: RunOptions,
+    connection: Connection,
+) -> None:
     """Shows the samples that a training step had, or will have, and their random draws.
 
     Everything follows from the number of the step: nothing is recorded in training.
@@ -62,23 +63,26 @@ def what(target: Target, run: RunName, options: WhatOptions, connection: Connect
       infeed what 127.0.0.1:7470 run.json --step 48123 --rank 3 --slot 17 --png seen.png
       infeed what 127.0.0.1:7470 photos@17 --step 0 --no-draws --json
     """
-    loaded = load_run(run)
-    note_ranks(loaded, options.world_size)
-    slots = infeed.at(
+    loaded = run_options.load(run)
+    slots = at(
         loaded,
         options.step,
         target,
         rank=options.rank,
         slot=options.slot,
-        batch_size=options.batch_size,
-        world_size=options.world_size,
+        batch_size=run_options.batch_size,
+        world_size=run_options.world_size,
         draws=options.draws,
-        timeout=options.timeout,
+        timeout=run_options.timeout,
         **connection.arguments(),
     )
     if options.png is not None:
-        _write_pictures(options.png, target, loaded, options, connection)
-    if options.as_json:
+        step, rank = options.step, options.rank
+        made = read_steps(target, loaded, (step, step + 1), rank, run_options, connection)
+        for _, batch, spec in made:
+            shown = batch if options.slot is None else _one(batch, options.slot)
+            write_sheet(options.png, shown, spec)
+    if run_options.as_json:
         documents = [{**asdict(slot), "key": _hex(slot.key)} for slot in slots]
         print_json({"step": options.step, "rank": options.rank, "slots": documents})
         return
@@ -96,26 +100,6 @@ def what(target: Target, run: RunName, options: WhatOptions, connection: Connect
         print_line(console, f"images: {options.png}")
 
 
-def _write_pictures(
-    png: Path, target: str, run: Run, options: WhatOptions, connection: Connection
-) -> None:
-    """Requests the batch, and writes its pictures."""
-    world_size = options.world_size or run.sizes(options.step)[1] or 1
-    with infeed.connect(
-        target,
-        run.pipeline,
-        state=run.cursor,
-        seed=None if run.cursor else run.seed,
-        steps=(options.step, options.step + 1),
-        shard=infeed.Shard(options.rank, world_size),
-        batch_size=options.batch_size,
-        timeout=options.timeout,
-        **connection.arguments(),
-    ) as feed:
-        batch = feed.next(timeout=max(options.timeout, 60.0))
-        write_sheet(png, batch if options.slot is None else _one(batch, options.slot), feed.spec)
-
-
 def _one(batch: Batch, slot: int) -> Batch:
     return Batch(
         {name: array[slot : slot + 1] for name, array in batch.items()},
@@ -126,7 +110,7 @@ def _one(batch: Batch, slot: int) -> Batch:
     )
 
 
-def _lines(slot: infeed.Slot) -> list[str]:
+def _lines(slot: Slot) -> list[str]:
     """Returns where a sample is, its fields, its key, and what each transform drew for it."""
     place = slot.file if slot.offset is None else f"{slot.file}@{slot.offset}"
     draws = (f"{name}: {_pairs(values)}" for name, values in slot.draws.items())

@@ -14,7 +14,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed_server.order import SampleOrder
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.sources import Source
@@ -68,9 +67,7 @@ def plan_samples(
 
 
 def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.data.Dataset:
-    plain = plan.order(variant.seed)
-    assert isinstance(plain, SampleOrder)
-    order = GraphSampleOrder(plain)
+    order = GraphSampleOrder(plan.order(variant.seed).last)
     positions = order.order.count * variant.epochs
     ends_partial = variant.remainder == "pad" and positions % variant.batch_size != 0
     slots = _SlotBuilder(plan, order, in_graph.build())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from infeed.shared.errors import ServerUnavailableError
+from infeed.shared.spec import Array
 from infeed.shared.spec.segment import Lineage
-from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.base import (
     Answer,
     Engine,
@@ -24,13 +23,12 @@ from infeed_server.engines.figures import Figures
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
 from infeed_server.engines.indexed.fair_queue import BatchTask
-from infeed_server.engines.indexed.order_queries import OrderQueries
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.indexed.shared_batches import SharedBatches
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
-from infeed_server.order import Order
+from infeed_server.order import RunOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.python.mapped import python_work
 
@@ -48,11 +46,10 @@ class IndexedEngine(Engine):
         self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor, budget: MemoryBudget
     ) -> None:
         super().__init__(plan.spec, budget)
-        self._plan = plan
+        self.plan = plan
         self._monitor = monitor
         self._quarantine = quarantine
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
-        self._queries = OrderQueries(plan, self._bad_samples)
         self.shared = SharedBatches(budget)
         self._pipelines: OrderedDict[int, BatchPipeline] = OrderedDict()
         self._ended_seconds: StateSeconds = dict.fromkeys(STATES, 0.0)
@@ -60,19 +57,17 @@ class IndexedEngine(Engine):
         self._lock = threading.Lock()
         self._closed = False
 
-    def order(self, seed: int, lineage: Lineage = ()) -> Order:
-        return self._plan.order(seed, lineage)
+    def order(self, seed: int, lineage: Lineage = ()) -> RunOrder:
+        return self.plan.order(seed, lineage)
 
-    def describe_slots(self, run: RunKey, positions: range, draws: bool) -> Iterator[service.Slot]:
-        return self._queries.one_by_one(self._queries.describe(run, positions, draws=draws))
-
-    def find_sample(self, run: RunKey, sample: str, epochs: int) -> service.FindSampleResponse:
-        return self._queries.find(run, sample, epochs)
+    def known_bad(self) -> Array:
+        """Returns the samples that are known to be bad under any key, unless they are errors."""
+        return self._bad_samples.known()
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
         # The end of the data is arithmetic, and a batch is the same for every trainer.
         quota = self.budget.open_quota(self.spec.name)
-        return IndexedSession(self, self._plan, quota, trainer, slots)
+        return IndexedSession(self, self.plan, quota, trainer, slots)
 
     def warm_up(self) -> Answer:
         session = self.open(self.spec.batch_size, 0, Trainer())
@@ -80,7 +75,7 @@ class IndexedEngine(Engine):
             size = self.spec.batch_size
             answer = session.submit(Request(self.spec.seed, 0, size, size)).result()
             session.on_sent()
-            first = self._plan.order(self.spec.seed).slots(0, 1)
+            first = self.plan.order(self.spec.seed).slots(0, 1)
             self._bad_samples.warm_up(int(first.index[0]), first.key[0])
             return answer
         finally:
@@ -92,15 +87,15 @@ class IndexedEngine(Engine):
             clocks = [pipeline.clock.seconds() for pipeline in pipelines]
             seconds = total_seconds([self._ended_seconds, *clocks])
         counts = {f"{origin}_samples": count for origin, count in self.shared.samples.items()}
-        if (cache := self._plan.cache) is not None:
+        if (cache := self.plan.cache) is not None:
             counts |= {"cache_hits": cache.hits, "cache_misses": cache.misses}
-        pictures = self._plan.pictures
+        pictures = self.plan.pictures
         return Figures(
             queued_requests=sum(len(pipeline.queue) for pipeline in pipelines),
             window_bytes=self.shared.kept_bytes,
             cache_bytes=0 if cache is None else cache.used_bytes,
             state_seconds=seconds,
-            python_work=python_work(self._plan.uncached[0]),
+            python_work=python_work(self.plan.uncached[0]),
             sample_counts=counts,
             pictures={} if isinstance(pictures, str) else pictures.counts.by_decoder(),
             decoder=str(pictures),
@@ -110,7 +105,7 @@ class IndexedEngine(Engine):
         return self._quarantine.to_json()
 
     def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
-        origin = self._plan.source.provenance(sample_id)
+        origin = self.plan.source.provenance(sample_id)
         return origin.file, origin.offset
 
     def close(self) -> None:
@@ -118,7 +113,7 @@ class IndexedEngine(Engine):
             self._closed = True
             pipelines, self._pipelines = list(self._pipelines.values()), OrderedDict()
         # First, since the pipelines wait for reads, and one in a user's code may never end.
-        self._plan.source.close()
+        self.plan.source.close()
         for pipeline in pipelines:
             pipeline.close()
         self._bad_samples.close()
@@ -132,7 +127,7 @@ class IndexedEngine(Engine):
             if pipeline is None or pipeline.queue.closed:
                 self._check_sizes_in_use(slots)
                 pipeline = BatchPipeline(
-                    self._plan, slots, self.shared, self._bad_samples, self._monitor
+                    self.plan, slots, self.shared, self._bad_samples, self._monitor
                 )
                 self._pipelines[slots] = pipeline
             self._pipelines.move_to_end(slots)
@@ -170,8 +165,8 @@ class IndexedSession(Session):
     ) -> None:
         super().__init__(quota)
         self._shared = engine.shared
-        self._plan = plan
-        self._order: Order | None = None
+        self.plan = plan
+        self._order: RunOrder | None = None
         self._run: RunKey | None = None
         """The seed and the segments of that order."""
         try:
@@ -183,7 +178,7 @@ class IndexedSession(Session):
 
     def submit(self, request: Request) -> Future[Answer]:
         if self._order is None or self._run != request.run:
-            self._order, self._run = self._plan.order(*request.run), request.run
+            self._order, self._run = self.plan.order(*request.run), request.run
         return self._pipeline.submit(BatchTask(request, self._order, self._quota, self._reader))
 
     def on_sent(self) -> None:

@@ -14,7 +14,7 @@ from infeed.shared.errors import InfeedError
 from infeed.shared.spec import Array
 from infeed_server.engines.base import Answer, HostBatch, Request, RunKey, Trainer
 from infeed_server.engines.memory_budget import StreamQuota
-from infeed_server.order import Order
+from infeed_server.order import RunOrder
 from infeed_server.pipeline.rows import read_only
 
 
@@ -42,7 +42,7 @@ class BatchTask:
     the work begins, so that a queued request takes no memory for them."""
 
     request: Request
-    order: Order
+    order: RunOrder
     quota: StreamQuota
     reader: Reader = field(default_factory=Reader)
     index: Array = field(init=False)
@@ -98,7 +98,7 @@ class BatchTask:
     def substitute(self, slot: int, *, masked: bool) -> None:
         """Puts another sample, drawn from the bad one's key, into a slot."""
         self.substitutions += 1
-        order = self.order.at(self.request.start + slot)
+        order = self.order.at(self.request.start + slot).order
         drawn = order.substitute(int(self.index[slot]), self.key[slot])
         self.index[slot], self.key[slot] = drawn.index[0], drawn.key[0]
         if masked:

@@ -10,7 +10,7 @@ import numpy as np
 from infeed.shared.errors import InfeedError, SampleError, UserCodeError
 from infeed.shared.spec import Array
 from infeed_server.engines.indexed.examination import SampleFailure, find_bad_sample
-from infeed_server.order import Order
+from infeed_server.order import RunOrder
 from infeed_server.sources import Source
 from infeed_server.sources.base import Columns
 from infeed_server.sources.python.mapped import read_samples
@@ -20,7 +20,7 @@ from infeed_server.transforms.base import Step
 class SampleReader:
     """Reads samples under their keys of the first epoch. Thread-safe if the source is."""
 
-    def __init__(self, source: Source, steps: Sequence[Step], order: Order) -> None:
+    def __init__(self, source: Source, steps: Sequence[Step], order: RunOrder) -> None:
         self.unread: dict[int, InfeedError] = {}
         """Sample id → the error of a sample that was left out."""
         self._source = source
@@ -43,7 +43,7 @@ class SampleReader:
 
     def keys(self, index: Any) -> Array:
         """Returns the keys of samples, int64[n, 2]."""
-        return self._order.keys(np.zeros(len(index), np.int64), np.asarray(index, np.int64))
+        return self._order.last.keys(np.zeros(len(index), np.int64), np.asarray(index, np.int64))
 
     def failure(self, index: int) -> SampleFailure | None:
         """Returns why a sample cannot be read or transformed, alone; None: it can."""

@@ -14,7 +14,7 @@ from infeed.cursor import Cursor
 from infeed.shared.errors import InfeedError
 from infeed_runs.change.definitions import Definitions
 from infeed_server import AmendOptions, amend
-from infeed_server.order import Order, RunOrder
+from infeed_server.order import RunOrder
 from infeed_server.pipeline.load import parse
 
 SIZES = (40, 9, 1, 23, 70)
@@ -41,7 +41,7 @@ def cursor(pipelines: Any, position: int, seed: int = 3) -> Cursor:
         return Cursor("p", opened.fingerprint, seed, position, **sizes)
 
 
-def order(pipelines: Any, run: Cursor) -> Order:
+def order(pipelines: Any, run: Cursor) -> RunOrder:
     """Returns the order that a server of the pipelines has for a run."""
     with Definitions(pipelines) as definitions:
         return definitions.plan(definitions.open("p")).order(run.seed, run.segments)
@@ -74,13 +74,13 @@ class Model:
             gone = set(self.removed) if self.then == "shrink" else set()
             self.left = set(range(self.count)) - gone
 
-    def visit(self, position: int, order: Order) -> None:
+    def visit(self, position: int, order: RunOrder) -> None:
         """Takes the sample at a position out of the epoch: a removed one where it has a
         substitute. Fails if the epoch does not have it."""
         self.begin_epoch()
         slots = order.slots(position, 1)
         index = int(slots.index[0])
-        last = order.parts[-1].order if isinstance(order, RunOrder) else order
+        last = order.last
         is_own = (last.keys(slots.epoch, slots.index) == slots.key).all()
         assert index not in self.removed
         self.left.remove(index if is_own else next(n for n in self.left if n in self.removed))

@@ -16,7 +16,7 @@ from infeed.shared.errors import InfeedError
 from infeed_runs.change.definitions import Definitions, split_name
 from infeed_runs.change.diff import Difference
 from infeed_server import AmendOptions, DiffOptions, amend, diff
-from infeed_server.order import Order
+from infeed_server.order import RunOrder
 
 BASE = "source: {arrays: 0.npz}, batch: {size: 4}"
 CAST = "cast: {field: x, dtype: float32}"
@@ -43,12 +43,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "p.yaml")
 
 
-def order(file: str, name: str, seed: int = 3) -> Order:
+def order(file: str, name: str, seed: int = 3) -> RunOrder:
     with Definitions(file) as definitions:
         return definitions.plan(definitions.open(name)).order(seed)
 
 
-def expected(ours: Order, theirs: Order, begin: int, end: int) -> tuple[int, int]:
+def expected(ours: RunOrder, theirs: RunOrder, begin: int, end: int) -> tuple[int, int]:
     """Returns the positions with other samples, and with other keys."""
     one, other = (order.slots(begin, end - begin) for order in (ours, theirs))
     keys = (one.key != other.key).any(axis=1)

@@ -9,17 +9,11 @@ import pytest
 from tests.client.runs import AmendedFake, amended_run, ids_at
 
 import infeed
-from infeed import testing
 from infeed.run import Run
 from infeed.shared.errors import CursorError, FingerprintError, InvalidRequestError, ProtocolError
 from infeed.v1 import feed_service_pb2 as service
 
 OLD, NEW, CURSOR = amended_run()
-
-
-@pytest.fixture(autouse=True)
-def _with_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(testing, "_refuse_segments", lambda _: None)
 
 
 def test_a_step_has_the_slots_of_all_ranks() -> None:
@@ -70,7 +64,7 @@ def test_a_step_of_a_run_without_segments() -> None:
 def test_what_a_server_describes_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = []
 
-    def describe(request: service.DescribeSlotsRequest) -> Any:
+    def describe(_: str, request: service.DescribeSlotsRequest, timeout: float) -> Any:
         requests.append(request)
         draw = service.Draw(transform="transforms[1].crop", parameters='{"y": 3}')
         slots = [
@@ -88,7 +82,7 @@ def test_what_a_server_describes_is_parsed_in_parts(monkeypatch: pytest.MonkeyPa
         return service.DescribeSlotsResponse(slots=slots)
 
     fake = AmendedFake({"x": np.arange(9000)}, batch_size=5000)
-    monkeypatch.setattr(fake, "describe_slots", describe)
+    monkeypatch.setattr(fake, "call", describe)
     slots = infeed.at(Run("fake", 11), 0, "-", draws=False, transport=fake)
     assert [(r.start, r.count, r.draws, r.run.seed) for r in requests] == [
         (0, 4096, False, 11),
@@ -122,7 +116,7 @@ def test_a_wrong_answer_is_an_error(
 ) -> None:
     fake = AmendedFake({"x": np.arange(50)}, batch_size=4)
     answer = service.DescribeSlotsResponse(slots=slots)
-    monkeypatch.setattr(fake, "describe_slots", lambda *_: answer)
+    monkeypatch.setattr(fake, "call", lambda *_: answer)
     with pytest.raises(ProtocolError, match=message):
         infeed.at(Run("fake"), 0, "-", transport=fake)
 

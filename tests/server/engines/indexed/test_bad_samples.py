@@ -23,7 +23,7 @@ from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
-from infeed_server.order import SampleOrder
+from infeed_server.order import RunOrder, SampleOrder
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
 from infeed_server.runtime.engine_factory import build
@@ -169,7 +169,9 @@ def bad_sample(sample: int) -> SampleError:
 def test_quarantine_log_has_each_sample_once(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "bad.jsonl"
     quarantine = Quarantine(str(file), "photos", "mask")
-    task = BatchTask(Request(1, 0, 3, 3), SampleOrder(3, 1), MemoryBudget(1).open_quota("p"))
+    task = BatchTask(
+        Request(1, 0, 3, 3), RunOrder.of(SampleOrder(3, 1)), MemoryBudget(1).open_quota("p")
+    )
     task.assign_samples()
     for slot in (1, 2, 1):
         assert quarantine.add(bad_sample(slot), task, int(np.flatnonzero(task.index == slot)[0]))

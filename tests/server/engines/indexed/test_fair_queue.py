@@ -13,7 +13,7 @@ from infeed_server.engines import memory_budget
 from infeed_server.engines.base import Request
 from infeed_server.engines.indexed.fair_queue import BatchTask, FairQueue
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
-from infeed_server.order import SampleOrder
+from infeed_server.order import RunOrder, SampleOrder
 
 Quotas = dict[str, StreamQuota]
 
@@ -35,7 +35,7 @@ def open_quotas(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Quotas]:
 
 
 def new_task(quota: StreamQuota, start: int = 0) -> BatchTask:
-    return BatchTask(Request(1, start, 2, 2), SampleOrder(10, 1), quota)
+    return BatchTask(Request(1, start, 2, 2), RunOrder.of(SampleOrder(10, 1)), quota)
 
 
 def release(queue: FairQueue, quota: StreamQuota) -> None:

@@ -103,7 +103,7 @@ def test_a_shorter_epoch_has_each_sample_that_is_left_once(shuffle: dict[str, An
 
 def test_a_substitute_of_a_bad_sample_is_not_removed() -> None:
     with serving(remove=REMOVED) as engine:
-        order = engine.order(SEED)
+        order = engine.order(SEED).last
         drawn = [int(order.substitute(1, key).index[0]) for key in np.arange(800).reshape(400, 2)]
     assert {*range(N)} - {*drawn} == {*REMOVED}
 
@@ -129,9 +129,9 @@ def test_skipped_steps_are_those_of_the_run_without_skip() -> None:
 def test_added_samples_change_a_slot_of_an_epoch_each() -> None:
     stable, more = {"order": "stable"}, 7
     with serving(shuffle=stable) as engine:
-        before = engine.order(SEED)
+        before = engine.order(SEED).last
     with serving(shuffle=stable, add=[images(N, 3), images(N + 3, more - 3)]) as engine:
-        after = engine.order(SEED)
+        after = engine.order(SEED).last
         assert engine.spec.sample_count == N + more
         for batch in read(engine, 20):
             assert (batch.arrays["x"] == batch.sample_ids).all()

@@ -24,7 +24,7 @@ from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.indexed.shared_batches import _FIELD_BYTES, _OBJECT_BYTES, SharedBatches
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
-from infeed_server.order import SampleOrder
+from infeed_server.order import RunOrder, SampleOrder
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import open_source
@@ -231,7 +231,9 @@ def test_closed_queue_fails_tasks() -> None:
     budget = MemoryBudget(1)
     queue = BatchQueue(SharedBatches(budget))
     queue.close()
-    task = BatchTask(Request(5, 0, 8, 8), SampleOrder(N, 5, "global"), budget.open_quota("rows"))
+    task = BatchTask(
+        Request(5, 0, 8, 8), RunOrder.of(SampleOrder(N, 5, "global")), budget.open_quota("rows")
+    )
     queue.put(task)
     with pytest.raises(InfeedError, match="shutting down"):
         task.future.result(10)

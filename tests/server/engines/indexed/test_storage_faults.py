@@ -164,7 +164,7 @@ def test_one_large_batch_is_read_ahead(engine: Any, monkeypatch: pytest.MonkeyPa
     served = engine("mask")
     reading: list[int] = []
     most: list[int] = []
-    source = served._plan.source
+    source = served.plan.source
     original = source.read
 
     def counted(indices: Any) -> Any:

@@ -14,15 +14,14 @@ import tensorflow as tf
 from tests.harness.pictures import encode
 
 from infeed.shared.errors import InvalidRequestError, SampleError, SampleNotFoundError
+from infeed.v1 import feed_service_pb2 as messages
+from infeed_runs.answer import methods, one_by_one, sample_search, visits
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.engines.indexed import order_queries, sample_search
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
 
 COUNT, SEED = 12, 3
-RUN = (SEED, ())
-
 TRANSFORMS: list[Any] = [
     {"decode_image": {"field": "image", "channels": 3}},
     {"random_resized_crop": {"field": "image", "size": [20, 24]}},
@@ -85,6 +84,21 @@ def served(engine: Engine, count: int = 2 * COUNT) -> HostBatch:
     return answer
 
 
+def describe(engine: Any, positions: range, *, draws: bool) -> Any:
+    """Returns what a server answers about positions."""
+    run = messages.Run(pipeline="photos")
+    request = messages.DescribeSlotsRequest(
+        run=run, start=positions.start, count=len(positions), draws=draws
+    )
+    return methods.describe_slots(lambda _: engine, request, lambda: True).slots
+
+
+def find(engine: Any, sample: str, epochs: int) -> messages.FindSampleResponse:
+    run = messages.Run(pipeline="photos")
+    request = messages.FindSampleRequest(run=run, sample=sample, epochs=epochs)
+    return methods.find_sample(lambda _: engine, request, lambda: True)
+
+
 def draws_of(slot: Any) -> dict[str, Any]:
     return {draw.transform: json.loads(draw.parameters) for draw in slot.draws}
 
@@ -94,9 +108,9 @@ def test_slots_are_those_that_are_delivered(make: Any, images: Path, action: str
     engine = make(on_error=action, transforms=UNFUSED)
     positions = range(2 * COUNT)
     # By its draws it is known which samples are bad before any was delivered.
-    drawn = [*engine.describe_slots(RUN, positions, draws=True)]
+    drawn = [*describe(engine, positions, draws=True)]
     batch = served(engine)
-    known = [*engine.describe_slots(RUN, positions, draws=False)]
+    known = [*describe(engine, positions, draws=False)]
     for slots in (drawn, known):
         assert [slot.position for slot in slots] == [*positions]
         assert [slot.sample_id for slot in slots] == batch.sample_ids.tolist()
@@ -120,7 +134,7 @@ def test_slots_are_those_that_are_delivered(make: Any, images: Path, action: str
 def test_draws_make_the_delivered_picture(make: Any) -> None:
     engine = make()
     batch = served(engine)
-    for slot in engine.describe_slots(RUN, range(COUNT), draws=True):
+    for slot in describe(engine, range(COUNT), draws=True):
         assert slot.sample_id == batch.sample_ids[slot.position]
         drawn = draws_of(slot)
         assert [*drawn] == [
@@ -150,7 +164,7 @@ def random_label(sample: dict[str, Any], rng: Any) -> dict[str, Any]:
 def test_own_functions_show_their_keys(make: Any) -> None:
     maps = [{"map": {"function": random_label, "python": True}}, {"map": {"function": keyed}}]
     engine = make(transforms=maps)
-    (slot,) = engine.describe_slots(RUN, range(1), draws=True)
+    (slot,) = describe(engine, range(1), draws=True)
     drawn = draws_of(slot)
     assert [*drawn] == ["transforms[0].map", "transforms[1].map"]
     words = [word % (1 << 64) for word in slot.key]
@@ -162,7 +176,7 @@ def test_own_functions_show_their_keys(make: Any) -> None:
 
 def test_a_bad_sample_is_shown_with_its_error(make: Any) -> None:
     engine = make(on_error="raise", shuffle={"mode": "none"})
-    (slot,) = engine.describe_slots(RUN, range(7, 8), draws=True)
+    (slot,) = describe(engine, range(7, 8), draws=True)
     assert slot.sample_id == 7
     assert "sample 7" in draws_of(slot)["transforms[1].decode_image+random_resized_crop"]["error"]
 
@@ -170,9 +184,9 @@ def test_a_bad_sample_is_shown_with_its_error(make: Any) -> None:
 def test_find_is_the_inverse_of_describe(make: Any) -> None:
     engine = make(transforms=UNFUSED)
     served(engine)
-    slots = [*engine.describe_slots(RUN, range(5 * COUNT), draws=False)]
+    slots = [*describe(engine, range(5 * COUNT), draws=False)]
     for sample in range(COUNT):
-        (found,) = engine.find_sample(RUN, str(sample), 5).samples
+        (found,) = find(engine, str(sample), 5).samples
         assert found.sample_id == sample
         assert not found.is_removed
         expected = [(slot.position, slot.epoch) for slot in slots if slot.sample_id == sample]
@@ -191,7 +205,7 @@ def test_find_is_the_inverse_of_describe(make: Any) -> None:
     ],
 )
 def test_samples_are_found_by_file_and_label(make: Any, text: str, ids: list[int]) -> None:
-    answer = make().find_sample(RUN, text, 2)
+    answer = find(make(), text, 2)
     assert [found.sample_id for found in answer.samples] == ids
     assert not answer.more
 
@@ -199,24 +213,24 @@ def test_samples_are_found_by_file_and_label(make: Any, text: str, ids: list[int
 @pytest.mark.parametrize("text", ["8.jpg", "12", "-1", "label:birds", "nowhere", "a:b"])
 def test_what_no_sample_has_is_not_found(make: Any, text: str) -> None:
     with pytest.raises(SampleNotFoundError, match="an index from 0 to 11, the end of a file's"):
-        make().find_sample(RUN, text, 1)
+        find(make(), text, 1)
 
 
 def test_labels_that_would_have_to_be_read_are_refused(make: Any, images: Path) -> None:
     engine = make(source={"images": str(images)})
     with pytest.raises(InvalidRequestError, match="'label' is not known without reading"):
-        engine.find_sample(RUN, "label:1", 1)
+        find(engine, "label:1", 1)
 
 
 def test_answers_are_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = {"x": np.arange(3000), "label": np.repeat([b"a", b"b"], 1500)}
     engine = make(source={"arrays": arrays}, transforms=[])
-    answer = engine.find_sample(RUN, "label:b", 1)
+    answer = find(engine, "label:b", 1)
     assert (len(answer.samples), answer.more) == (1000, True)
     assert answer.samples[0].sample_id == 1500
-    monkeypatch.setattr(order_queries, "_MAX_FOUND_POSITIONS", 40)
-    assert len(engine.find_sample(RUN, "label:b", 4).samples) == 10
-    assert len(engine.find_sample(RUN, "label:b", 50).samples) == 1
+    monkeypatch.setattr(visits, "_MAX_FOUND_POSITIONS", 40)
+    assert len(find(engine, "label:b", 4).samples) == 10
+    assert len(find(engine, "label:b", 50).samples) == 1
 
 
 def test_one_search_at_a_time_compares_all_samples(
@@ -226,21 +240,21 @@ def test_one_search_at_a_time_compares_all_samples(
     engine = make(source={"arrays": {"label": np.zeros(90, int)}}, transforms=[])
     held: list[bool] = []
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(order_queries, "time", clock)
+    monkeypatch.setattr(visits, "time", clock)
     equal = sample_search._equal
 
     def noted(*args: Any) -> Any:
-        held.append(engine._queries._reading.locked())
+        held.append(one_by_one._working.locked())
         return equal(*args)
 
     monkeypatch.setattr(sample_search, "_equal", noted)
-    assert len(engine.find_sample(RUN, "label:0", 1).samples) == 90
+    assert len(find(engine, "label:0", 1).samples) == 90
     assert held == [True]
     monkeypatch.setattr(
         sample_search, "_equal", lambda *args: vars(clock).update(now=60) or equal(*args)
     )
     with pytest.raises(InvalidRequestError, match="ask for fewer epochs"):
-        engine.find_sample(RUN, "label:0", 1)
+        find(engine, "label:0", 1)
 
 
 def test_a_search_takes_limited_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,12 +262,12 @@ def test_a_search_takes_limited_time(make: Any, monkeypatch: pytest.MonkeyPatch)
         source={"arrays": {"x": np.arange(90), "label": np.zeros(90, int)}}, transforms=[]
     )
     clock = SimpleNamespace(monotonic=iter(range(1000)).__next__)
-    monkeypatch.setattr(order_queries, "time", clock)
-    answer = engine.find_sample(RUN, "label:0", 1)
+    monkeypatch.setattr(visits, "time", clock)
+    answer = find(engine, "label:0", 1)
     assert answer.more
     assert 1 <= len(answer.samples) <= 10
     with pytest.raises(InvalidRequestError, match="ask for fewer epochs"):
-        engine.find_sample(RUN, "7", 10_000)
+        find(engine, "7", 10_000)
 
 
 def test_too_many_bad_samples_are_refused(make: Any) -> None:
@@ -266,13 +280,13 @@ def test_too_many_bad_samples_are_refused(make: Any) -> None:
     with pytest.raises(SampleError):
         served(engine, 4)
     with pytest.raises(SampleError, match="too many to follow their substitutes"):
-        engine.find_sample(RUN, "1", 1)
+        find(engine, "1", 1)
 
 
 def test_any_position_is_known_without_reading(make: Any) -> None:
     engine = make(source={"arrays": {"x": np.zeros(1_000_003, np.int8)}}, transforms=[])
     far = 10**15
-    (slot,) = engine.describe_slots(RUN, range(far, far + 1), draws=False)
+    (slot,) = describe(engine, range(far, far + 1), draws=False)
     order = engine.order(SEED)
     assert slot.sample_id == order.slots(far, 1).index[0]
     assert slot.epoch == far // 1_000_003

@@ -26,17 +26,17 @@ from infeed.shared.errors import (
 )
 from infeed.shared.spec.segment import Lineage, Segment, lineage_to_proto
 from infeed.v1 import feed_service_pb2 as messages
+from infeed_runs.answer import description, one_by_one
+from infeed_runs.answer.methods import describe_slots, find_sample
 from infeed_server import Pipeline
 from infeed_server.engines.base import Engine
 from infeed_server.engines.monitor import Monitor
-from infeed_server.order import RunOrder
-from infeed_server.order.run_order import Part, begin, extend
+from infeed_server.pipeline.lineage import segment_of
 from infeed_server.pipeline.load import parse
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
 from infeed_server.runtime.engine_factory import build
 from infeed_server.serving.auth import Caller, Grant
 from infeed_server.serving.catalog import Catalog
-from infeed_server.serving.data_order import describe_slots, find_sample
 
 COUNT, SEED = 1000, 5
 
@@ -93,6 +93,10 @@ def engine() -> Any:
     engine.close()
 
 
+def ask(function: Any, engine: Engine, request: Any, is_active: Any = lambda: True) -> Any:
+    return function(lambda _: engine, request, is_active)
+
+
 def run(**options: Any) -> messages.Run:
     return messages.Run(pipeline="n", **options)
 
@@ -116,39 +120,44 @@ def test_numbers_out_of_range_are_refused(
 ) -> None:
     name = {describe_slots: "DescribeSlotsRequest", find_sample: "FindSampleRequest"}[function]
     with pytest.raises(InvalidRequestError, match=problem):
-        function(engine, getattr(messages, name)(**{"run": run(), **request_}))
+        ask(function, engine, getattr(messages, name)(**{"run": run(), **request_}))
 
 
 def test_the_largest_request_and_position_are_answered(engine: Engine) -> None:
     request = messages.DescribeSlotsRequest(run=run(), start=1 << 62, count=4096)
-    assert len(describe_slots(engine, request).slots) == 4096
+    assert len(ask(describe_slots, engine, request).slots) == 4096
 
 
 def test_a_call_that_was_cut_reads_no_more_samples(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    queries: Any = vars(engine)["_queries"]
-    look = queries._look
+    look = description.Describer._look
 
     def counted(*args: Any) -> Any:
-        assert queries._reading.locked(), "two calls work at a time"
+        assert one_by_one._working.locked(), "two calls work at a time"
         made.append(1)
         return look(*args)
 
-    monkeypatch.setattr(queries, "_look", counted)
+    monkeypatch.setattr(description.Describer, "_look", counted)
     request = messages.DescribeSlotsRequest(run=run(), count=256, draws=True)
-    answer = describe_slots(engine, request, lambda: len(made) < 4)
+    answer = ask(describe_slots, engine, request, lambda: len(made) < 4)
     assert (len(answer.slots), len(made)) == (3, 4)
 
 
 def test_another_definition_or_run_is_refused(engine: Engine) -> None:
-    ask = partial(messages.DescribeSlotsRequest, count=1)
+    request = partial(messages.DescribeSlotsRequest, count=1)
     with pytest.raises(FingerprintError):
-        describe_slots(engine, ask(run=run(fingerprint="0" * 32)))
+        ask(describe_slots, engine, request(run=run(fingerprint="0" * 32)))
     wrong = Segment(0, 0, "n", "0" * 32, SEED, 8, 1, 0, 0, COUNT, COUNT, "global")
     with pytest.raises(InvalidRequestError, match="the run does not fit pipeline 'n'"):
-        describe_slots(engine, ask(run=run(lineage=lineage_to_proto([wrong]))))
+        ask(describe_slots, engine, request(run=run(lineage=lineage_to_proto([wrong]))))
+
+
+def call(servicer: FeedServicer, method: str, request: Any, caller: Any) -> Any:
+    """Calls a method as the interceptor does."""
+    details: Any = SimpleNamespace(method=f"/{SERVICE}/{method}")
+    return servicer.service(details).unary_unary(request, caller)
 
 
 def test_tokens_give_access_to_pipelines(engine: Engine) -> None:
@@ -157,34 +166,32 @@ def test_tokens_give_access_to_pipelines(engine: Engine) -> None:
     grant = Grant(name="team", sha256="0" * 64, pipelines=["n"])
     caller: Any = SimpleNamespace(caller=Caller("team", lambda: grant), context=ACTIVE)
     request = messages.DescribeSlotsRequest(run=run(), count=1)
-    assert servicer._describe(request, caller)
+    assert call(servicer, "DescribeSlots", request, caller)
     sample = messages.FindSampleRequest(run=run(), sample="1", epochs=1)
-    assert servicer._find(sample, caller)
+    assert call(servicer, "FindSample", sample, caller)
     for pipeline, error in (("secret", PermissionDeniedError), ("other", PermissionDeniedError)):
         request.run.pipeline = sample.run.pipeline = pipeline
-        for ask, message in ((servicer._describe, request), (servicer._find, sample)):
+        for name, message in (("DescribeSlots", request), ("FindSample", sample)):
             with pytest.raises(error):
-                ask(message, caller)
+                call(servicer, name, message, caller)
     caller.caller = Caller("all")
+    request.run.pipeline = "x"
     with pytest.raises(PipelineNotFoundError):
-        servicer._describe(messages.DescribeSlotsRequest(run={"pipeline": "x"}), caller)
+        call(servicer, "DescribeSlots", request, caller)
 
 
 def lineage(fingerprint: str, engine: Engine) -> Lineage:
     """Returns a run that changes its batch and world size, and skips samples."""
-    order = engine.order(SEED)
-    assert not isinstance(order, RunOrder)
-    names = {"pipeline": "n", "fingerprint": fingerprint, "seed": SEED}
-    of = {**names, "sample_count": COUNT, "shuffle": "global"}
-    first = begin(order, partial(Segment, 0, batch_size=8, world_size=3, **of))
-    part = Part(first, order, None)
-    second = extend(
-        part, 24 * 20, order, partial(Segment, 20, batch_size=5, world_size=4, **of), 60
-    )
-    part = Part(second, order, part)
-    start = second.start + 20 * 80
-    third = extend(part, start, order, partial(Segment, 100, batch_size=16, world_size=1, **of))
-    return first, second, third
+    of = {"pipeline": "n", "fingerprint": fingerprint}
+    run, segments = engine.order(SEED), []
+    for step, start, skipped, size, ranks in (
+        (0, 0, 0, 8, 3),
+        (20, 24 * 20, 60, 5, 4),
+        (100, 24 * 20 + 20 * 80, 0, 16, 1),
+    ):
+        run = run.extended(start, run.last, skipped)
+        segments.append(segment_of(run, start, step, batch_size=size, world_size=ranks, **of))
+    return tuple(segments)
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -247,7 +254,7 @@ def test_when_is_the_inverse_of_what(engine: Engine) -> None:
     found: dict[int, tuple[int, int]] = {}
     for sample in range(COUNT):
         request = messages.FindSampleRequest(run=message, sample=str(sample), epochs=epochs)
-        (one,) = find_sample(engine, request).samples
+        (one,) = ask(find_sample, engine, request).samples
         for position, epoch in zip(one.positions, one.epochs, strict=True):
             assert position not in found
             found[position] = sample, epoch
@@ -255,5 +262,5 @@ def test_when_is_the_inverse_of_what(engine: Engine) -> None:
     for start in range(0, len(found), 1000):
         size = min(1000, len(found) - start)
         request = messages.DescribeSlotsRequest(run=message, start=start, count=size)
-        for slot in describe_slots(engine, request).slots:
+        for slot in ask(describe_slots, engine, request).slots:
             assert found[slot.position] == (slot.sample_id, slot.epoch)

@@ -1,0 +1,1 @@
+"""Answers of a server about the order of a run: the calls DescribeSlots and FindSample."""

@@ -1,0 +1,78 @@
+"""The calls DescribeSlots and FindSample, which a server finds by the entry points `infeed.rpc`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+
+from infeed.shared.errors import InvalidRequestError, SampleError
+from infeed.v1 import feed_service_pb2 as messages
+from infeed_runs.answer.description import Describer
+from infeed_runs.answer.one_by_one import one_by_one
+from infeed_runs.answer.visits import find_visits
+from infeed_server.engines.base import Engine
+from infeed_server.engines.capabilities import random_access
+from infeed_server.engines.indexed.engine import IndexedEngine
+from infeed_server.order import MAX_POSITION, RunOrder
+from infeed_server.serving import request_checks
+
+FindEngine = Callable[[str], Engine]
+"""Returns the engine of a pipeline that the caller may read."""
+
+_MAX_SLOTS, _MAX_DRAWN_SLOTS = 4096, 256
+"""Positions of one answer; fewer where each sample is read and transformed."""
+
+_MAX_EPOCHS = 10_000
+
+_MAX_SAMPLE_CHARS = 4096
+"""As of a path."""
+
+
+def describe_slots(
+    find: FindEngine, request: messages.DescribeSlotsRequest, is_active: Callable[[], bool]
+) -> messages.DescribeSlotsResponse:
+    """Returns what positions of a run have. Raises `InvalidRequestError`, `FingerprintError`."""
+    engine, order = _run(find, request.run)
+    _check("start", request.start, 0, MAX_POSITION)
+    _check("count", request.count, 1, _MAX_DRAWN_SLOTS if request.draws else _MAX_SLOTS)
+    positions = range(request.start, request.start + request.count)
+    slots = Describer(engine, order).describe(positions, draws=request.draws)
+    active = takewhile(lambda _: is_active(), one_by_one(slots))
+    return messages.DescribeSlotsResponse(slots=active)
+
+
+def find_sample(
+    find: FindEngine, request: messages.FindSampleRequest, _: Callable[[], bool]
+) -> messages.FindSampleResponse:
+    """Returns where a sample is in a run. Raises as `describe_slots` does, and
+    `SampleNotFoundError`."""
+    engine, order = _run(find, request.run)
+    _check("epochs", request.epochs, 1, _MAX_EPOCHS)
+    _check("the length of sample", len(request.sample), 1, _MAX_SAMPLE_CHARS)
+    return find_visits(engine.plan, order, request)
+
+
+def _run(find: FindEngine, run: messages.Run) -> tuple[IndexedEngine, RunOrder]:
+    """Returns an engine, and the order of what it delivers: with substitutes of samples that are
+    known to be bad."""
+    engine = find(run.pipeline)
+    spec = engine.spec
+    request_checks.check_fingerprint(spec, run.fingerprint)
+    seed = run.seed if run.HasField("seed") else spec.seed
+    request_checks.check_seed_and_epochs(seed, 0)
+    order = random_access(engine).order(seed, request_checks.parse_lineage(run.lineage))
+    assert isinstance(engine, IndexedEngine)  # no other one has random access
+    bad = engine.known_bad()
+    if not bad.size or spec.on_error == "mask":
+        return engine, order
+    if 2 * bad.size > (count := order.last.count):
+        raise SampleError(
+            f"{spec.name!r}: {bad.size} of {count} samples are bad, too many to follow their "
+            "substitutes; repair the files, or see the quarantine log"
+        )
+    return engine, order.without(bad)
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidRequestError(f"{name} {value} is out of range: it is {low} to {high}")

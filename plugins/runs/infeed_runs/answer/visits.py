@@ -1,0 +1,95 @@
+"""Visits of samples: the positions of a run that have a sample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from infeed.shared.errors import InvalidRequestError, SampleNotFoundError
+from infeed.v1 import feed_service_pb2 as messages
+from infeed_runs.answer.description import to_text
+from infeed_runs.answer.one_by_one import one_by_one
+from infeed_runs.answer.sample_search import find_samples
+from infeed_server.order import MAX_POSITION, RunOrder, SampleOrder
+from infeed_server.order.permutation import Positions
+from infeed_server.pipeline.indexed_plan import IndexedPlan
+
+Visits = list[tuple[int, int]]
+"""Epochs and positions."""
+
+_MAX_FOUND, _MAX_FOUND_POSITIONS = 1000, 20_000
+"""Samples of one answer, and about how many positions they may have together."""
+
+_MAX_SECONDS = 10.0
+"""Time for the positions of one answer: their number does not bound the work."""
+
+
+def find_visits(
+    plan: IndexedPlan, order: RunOrder, request: messages.FindSampleRequest
+) -> messages.FindSampleResponse:
+    """Returns where a sample is in so many epochs, by index, file or label."""
+    sample, epochs, name = request.sample, request.epochs, plan.spec.name
+    end = time.monotonic() + _MAX_SECONDS  # also of waiting for other calls
+    limit = max(1, min(_MAX_FOUND, _MAX_FOUND_POSITIONS // epochs))
+    found = [*islice(one_by_one(find_samples(plan, sample)), limit + 1)]
+    if not found:
+        raise SampleNotFoundError(
+            f"{name!r} has no sample {sample!r}: give an index from 0 to {len(plan.source) - 1}, "
+            "the end of a file's path, or label:VALUE",
+            sample=sample,
+        )
+    answer = messages.FindSampleResponse(more=len(found) > limit)
+    for index in found[:limit]:
+        visits: Visits = []
+        for some in one_by_one(visits_of(order, index, epochs)):
+            visits += some
+            if time.monotonic() > end:
+                break
+        if time.monotonic() > end:
+            if not answer.samples:
+                raise InvalidRequestError(
+                    f"{name!r}: the positions of sample {index} in {epochs} epochs take more than "
+                    f"{_MAX_SECONDS:g} seconds; ask for fewer epochs",
+                    sample=sample,
+                )
+            answer.more = True
+            break
+        answer.samples.add(
+            sample_id=index,
+            file=to_text(plan.source.provenance(index).file),
+            epochs=[epoch for epoch, _ in visits],
+            positions=[position for _, position in visits],
+            is_removed=bool(np.isin(index, order.last.removed.ids)),
+        )
+    return answer
+
+
+def visits_of(run: RunOrder, index: int, epochs: int) -> Iterator[Visits]:
+    """Yields by epoch, up to `epochs`, epoch and position of each slot that has a sample: in the
+    place of the sample, or of a removed one whose substitute it is."""
+    for part, begin, end in run.between(0, MAX_POSITION):
+        visits = part.visits
+        for epoch in range((begin + part.shift) // visits.length, epochs):
+            first = epoch * visits.length - part.shift
+            if first >= end:
+                break
+            ids = _replaced_by(part.order, index, epoch)
+            offsets = visits.offsets(epoch, ids[ids < visits.count])
+            positions = np.sort(offsets[offsets >= 0]) + first
+            inside = (positions >= begin) & (positions < end)
+            yield [(epoch, position) for position in positions[inside].tolist()]
+
+
+def _replaced_by(order: SampleOrder, index: int, epoch: int) -> Positions:
+    """Returns the samples in whose slots a sample is: itself, and removed ones whose substitute it
+    is."""
+    replaced = np.union1d(order.removed.ids, order.removed.bad)
+    own: Positions = np.array([index], np.int64)
+    own = own[(own < order.count) & ~order.removed.contains(own)]
+    if not replaced.size or not own.size:
+        return own
+    drawn = order.with_substitutes(np.full(replaced.size, epoch), replaced).index
+    return np.concatenate([own, replaced[drawn == index]])

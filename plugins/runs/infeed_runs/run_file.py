@@ -1,0 +1,46 @@
+"""Runs by name: a JSON file with a cursor, or a pipeline with a seed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from infeed.run import Run
+from infeed.shared.arguments import MAX_INT64
+from infeed.shared.errors import CursorError, InvalidRequestError
+
+_HOLDERS = ("cursor", "state")
+"""Keys under which checkpoints of `infeed.torch` and `infeed.keras` have the cursor."""
+
+
+def load_run(text: str) -> Run:
+    """Returns the run of a JSON file with a cursor, or of `PIPELINE` or `PIPELINE@SEED`. Raises
+    `CursorError` for a file without a cursor, and `InvalidRequestError` for a wrong seed."""
+    path = Path(text)
+    if path.is_file() or path.suffix == ".json" or "/" in text:
+        return _read(path)
+    pipeline, separator, seed = text.partition("@")
+    if not pipeline or (separator and not (seed.isdecimal() and int(seed) <= MAX_INT64)):
+        raise InvalidRequestError(
+            f"run {text!r} is no file, and no pipeline with a seed from 0 to 2^63 - 1; give a file "
+            "with a cursor, PIPELINE, or PIPELINE@SEED"
+        )
+    return Run(pipeline, int(seed) if separator else None)
+
+
+def _read(path: Path) -> Run:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CursorError(
+            f"{path}: {reason}; a run's file has what Feed.state() returned, written by json.dump",
+            file=path,
+        ) from None
+    for key in _HOLDERS:
+        if isinstance(state, dict) and "pipeline" not in state and isinstance(state.get(key), dict):
+            state = state[key]
+    try:
+        return Run.of(state)
+    except CursorError as error:
+        raise CursorError(f"{path}: {error.message}", file=path) from None
