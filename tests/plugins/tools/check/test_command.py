@@ -159,7 +159,7 @@ def test_bad_samples_are_a_problem_unless_accepted(folder: Path) -> None:
     assert result.exit_code == 1
     assert "p: 3 samples, 1 bad" in result.output
     assert "transforms[0].string_to_number: " in result.output
-    for limit, status in {"1": 0, "34%": 0, "0.34": 0, "33%": 1, "0.0": 1}.items():
+    for limit, status in {"1": 0, "0.34": 0, "0.33": 1, "0": 1}.items():
         assert run("bad_sample.yaml", "--scan", "--max-bad", limit).exit_code == status
     result = run("bad_sample.yaml", "--scan", "--json", "--show", "0")
     assert result.exit_code == 1
@@ -175,7 +175,6 @@ def test_bad_samples_are_a_problem_unless_accepted(folder: Path) -> None:
         ["good.yaml", "--scan", "--pipeline", "q"],
         ["good.yaml", "--sacn"],
         ["good.yaml", "--max-bad", "-1"],
-        ["good.yaml", "--max-bad", "1.5"],
         ["good.yaml", "--max-bad", "few"],
     ],
 )
