@@ -15,11 +15,11 @@ import infeed
 from infeed.batch import Batch
 from infeed.cli import RUNS
 from infeed.cli.connection import TIMEOUT, Connection, RunName, Target
-from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import new_console, note_ranks, print_json, print_line
 from infeed.run import Run, load_run
 from infeed.shared.printable import printable
+from infeed_tools.peek.contact_sheet import write_sheet
 
 _WIDTH = 200
 """Characters of a line that is not written to a terminal: a draw fits into it."""
