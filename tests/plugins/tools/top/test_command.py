@@ -190,15 +190,14 @@ def test_a_port_without_http_is_an_error_that_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
-            for _ in range(2):  # the second asks for the control plane, in vain
-                connection, _ = listener.accept()
-                with closing(connection):
-                    connection.recv(1 << 16)
-                    connection.sendall(sent)
+            connection, _ = listener.accept()
+            with closing(connection):
+                connection.recv(1 << 16)
+                connection.sendall(sent)
 
         thread = threading.Thread(target=answer)
         thread.start()
-        message = error(f"127.0.0.1:{listener.getsockname()[1]}")
+        message = error(f"http://127.0.0.1:{listener.getsockname()[1]}")
         thread.join()
     assert "the answer is not HTTP" in message
     assert "give the address of --http" in message
