@@ -145,8 +145,8 @@ COMMANDS: list[tuple[str, int, str]] = [
 
 
 GLOBAL_EFFECTS = (
-    "infeed_server.cli.logs.set_up_service_logging",
-    "infeed_server.cli.index.set_up_logging",
+    "infeed_server.cli.logs.LogOptions.set_up",
+    "infeed_tools.index.command.set_up_logging",
     *(f"infeed_tools.check.command.{name}" for name in ("set_up_logging", "defer_tensorflow")),
     *(f"infeed_tools.init.command.{name}" for name in ("set_up_logging", "defer_tensorflow")),
     "infeed_server.processes.signals.ShutdownSignal.install",

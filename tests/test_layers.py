@@ -36,9 +36,15 @@ ROOMS = {
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
     ),
-    "infeed_runs": ("infeed", "infeed_server", "infeed_runs"),
+    "infeed_runs": ("infeed", "infeed_server", "infeed_runs", "infeed_tools.peek"),
     "infeed_service": ("infeed", "infeed_server", "infeed_service"),
-    "infeed_tools": ("infeed", "infeed_server", "infeed_tools.audit", "infeed_tools.init"),
+    "infeed_tools": (
+        "infeed",
+        "infeed_server",
+        "infeed_tools.audit",
+        "infeed_tools.check",
+        "infeed_tools.init",
+    ),
 }
 """What plug-ins import of the others."""
 

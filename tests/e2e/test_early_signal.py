@@ -9,7 +9,7 @@ from typing import Any
 # The signal arrives before the server waits for signals.
 SERVE = """
 import os, signal, sys
-import infeed_server.cli.commands as cli
+import infeed_server.cli.serve as cli
 from infeed.cli import main
 
 def announce(address, http, out):

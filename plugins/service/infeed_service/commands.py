@@ -6,8 +6,8 @@ import typer
 
 from infeed.cli import SERVE
 from infeed.cli.model_options import with_models
-from infeed_server.cli import logs
 from infeed_server.cli.console import announce
+from infeed_server.cli.logs import LogOptions
 from infeed_server.imports import without_gc
 from infeed_service.options import DispatcherOptions, WorkerOptions
 
@@ -18,9 +18,7 @@ dispatcher_app = typer.Typer()
 @with_models
 def dispatcher(
     options: DispatcherOptions,
-    log_format: logs.Format = logs.LogFormat.TEXT,
-    quiet: logs.Quiet = False,
-    verbose: logs.Verbose = False,
+    log_options: LogOptions,
 ) -> None:
     """Runs the dispatcher of TensorFlow's data service, until SIGTERM or Ctrl-C.
 
@@ -28,7 +26,7 @@ def dispatcher(
     Example:
       infeed dispatcher --work-dir journal
     """
-    logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
+    log_options.set_up()
     with without_gc():
         from infeed_server.processes.signals import ShutdownSignal
         from infeed_service.roles.run import serve_dispatcher
@@ -45,9 +43,7 @@ worker_app = typer.Typer()
 @with_models
 def worker(
     options: WorkerOptions,
-    log_format: logs.Format = logs.LogFormat.TEXT,
-    quiet: logs.Quiet = False,
-    verbose: logs.Verbose = False,
+    log_options: LogOptions,
 ) -> None:
     """Runs a worker of TensorFlow's data service, until SIGTERM or Ctrl-C.
 
@@ -55,7 +51,7 @@ def worker(
     Example:
       infeed worker --dispatcher 127.0.0.1:7472 --listen 127.0.0.1:0 --http off
     """
-    logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
+    log_options.set_up()
     with without_gc():
         from infeed_server.processes.signals import ShutdownSignal
         from infeed_service.roles.run import serve_worker

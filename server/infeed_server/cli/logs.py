@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Annotated
 
-import typer
 from rich.logging import RichHandler
 from rich.text import Text
 from typing_extensions import override
 
+from infeed.cli.model_options import option
 from infeed.shared.errors import ConfigError, shorten
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import console
@@ -45,16 +45,39 @@ class LogFormat(str, Enum):
     JSON = "json"
 
 
-Format = Annotated[
-    LogFormat,
-    typer.Option(
-        "--log-format",
+@dataclass(frozen=True)
+class LogOptions:
+    """The options of a command that serves, and of the processes that it starts, which take them
+    from the environment."""
+
+    log_format: LogFormat = option(
+        LogFormat.TEXT,
+        "Format of the log: text, or json with one object per line.",
         envvar=FORMAT_VARIABLE,
-        help="Format of the log: text, or json with one object per line.",
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Log details of connections too.")]
+    )
+    quiet: bool = option(False, "Log warnings and errors only.")
+    verbose: bool = option(False, "Log details of connections too.")
+
+    @property
+    def level(self) -> int:
+        """The level of these options, else of the environment. Raises `ConfigError`."""
+        if self.quiet and self.verbose:
+            raise ConfigError("--quiet and --verbose: only one of them can be given")
+        if self.quiet or self.verbose:
+            return logging.WARNING if self.quiet else logging.DEBUG
+        name = os.environ.get(LEVEL_VARIABLE) or "info"
+        if name not in _LEVELS:
+            raise ConfigError(
+                f"{LEVEL_VARIABLE}={name}: no such level; it is one of {', '.join(_LEVELS)}"
+            )
+        return _LEVELS[name]
+
+    def set_up(self) -> None:
+        """Sets up the log. Raises `ConfigError`."""
+        level = self.level
+        os.environ[FORMAT_VARIABLE] = self.log_format.value
+        os.environ[LEVEL_VARIABLE] = logging.getLevelName(level).lower()
+        set_up_logging(self.log_format, level)
 
 
 def set_up_logging(log_format: LogFormat = LogFormat.TEXT, level: int = logging.INFO) -> None:
@@ -75,29 +98,6 @@ def set_up_logging(log_format: LogFormat = LogFormat.TEXT, level: int = logging.
     if level < logging.INFO:
         for package in _PACKAGES:
             logging.getLogger(package).setLevel(level)
-
-
-def set_up_service_logging(log_format: LogFormat, *, quiet: bool, verbose: bool) -> None:
-    """Sets up the log of a command with these options, and of the processes that it starts, which
-    take the options from the environment. Raises `ConfigError`."""
-    level = log_level(quiet=quiet, verbose=verbose)
-    os.environ[FORMAT_VARIABLE] = log_format.value
-    os.environ[LEVEL_VARIABLE] = logging.getLevelName(level).lower()
-    set_up_logging(log_format, level)
-
-
-def log_level(*, quiet: bool, verbose: bool) -> int:
-    """Returns the level of these options, else of the environment. Raises `ConfigError`."""
-    if quiet and verbose:
-        raise ConfigError("--quiet and --verbose: only one of them can be given")
-    if quiet or verbose:
-        return logging.WARNING if quiet else logging.DEBUG
-    name = os.environ.get(LEVEL_VARIABLE) or "info"
-    if name not in _LEVELS:
-        raise ConfigError(
-            f"{LEVEL_VARIABLE}={name}: no such level; it is one of {', '.join(_LEVELS)}"
-        )
-    return _LEVELS[name]
 
 
 class MessageFormatter(logging.Formatter):

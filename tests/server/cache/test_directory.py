@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from infeed.cli import new_app
 from infeed.shared.errors import ConfigError
 from infeed_server.cache import directory
 from infeed_server.cache.directory import (
@@ -141,50 +139,6 @@ def test_full_disk_is_no_reason_not_to_open(
     assert list_directories(tmp_path)[0].used_at > 0
     with pytest.raises(ConfigError, match="No space left"):
         opened("b")
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Any]:
-    return lambda *words: CliRunner().invoke(new_app(), ["cache", *words, "--path", str(tmp_path)])
-
-
-def test_command_lists_verifies_and_clears(opened: Open, run: Any, tmp_path: Path) -> None:
-    assert "no cache in" in run("list").stdout
-    opened("aaa").close()
-    opened("bbb")
-    shown = run("list").output.splitlines()
-    assert shown[0] == f"caches in {tmp_path}:"
-    rows = [line.split() for line in shown if "10 of 100" in line]
-    assert [row[:2] + row[7:] for row in rows] == [
-        ["pipeline", "aaa", "unused", "aaa"],
-        ["pipeline", "bbb", "in", "use", "bbb"],
-    ]
-    assert "verified" in run("verify", "aa").stdout
-    with (tmp_path / "aaa" / "segment-1").open("r+b") as segment:
-        segment.write(b"!")
-    damaged = run("verify", "pipeline aaa")
-    assert (damaged.exit_code, "1 damaged" in damaged.stdout) == (1, True)
-    cleared = run("clear", "--json")
-    assert cleared.exit_code == 1  # since one is in use
-    assert '"is_deleted": true' in cleared.stdout
-    assert names(tmp_path) == ["bbb"]
-    missing = run("clear", "zzz")
-    assert isinstance(missing.exception, ConfigError)
-    assert "no cache of 'zzz' in" in str(missing.exception)
-    assert "available: pipeline bbb" in str(missing.exception)
-
-
-@pytest.mark.parametrize("action", ["list", "verify", "clear"])
-def test_command_skips_what_another_process_deletes(
-    opened: Open, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
-) -> None:
-    opened("aaa").close()
-    opened("bbb").close()
-    found = list_directories(tmp_path)
-    monkeypatch.setattr(directory, "list_directories", lambda _: found)
-    delete(found[0])
-    shown = run(action)
-    assert (shown.exit_code, "aaa" in shown.output, "bbb" in shown.output) == (0, False, True)
 
 
 def test_what_is_verified_is_not_deleted(

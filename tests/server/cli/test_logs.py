@@ -14,7 +14,7 @@ import pytest
 from infeed.shared.errors import ConfigError
 from infeed_server.cli import logs
 from infeed_server.cli.console import console
-from infeed_server.cli.logs import JsonFormatter, LogFormat, TextFormatter
+from infeed_server.cli.logs import JsonFormatter, LogFormat, LogOptions, TextFormatter
 from infeed_server.rpc.log_context import log_fields
 
 LEVELS = ["debug", "info", "warning"]
@@ -114,11 +114,10 @@ def test_child_processes_get_the_options(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(state, "handlers", [])  # pytest has some
-    chosen = {"quiet": False, "verbose": False, **options}
-    logs.set_up_service_logging(LogFormat.JSON, **chosen)
+    LogOptions(LogFormat.JSON, **options).set_up()
     assert os.environ[logs.FORMAT_VARIABLE] == "json"
     assert os.environ[logs.LEVEL_VARIABLE] == level
-    assert logging.getLevelName(logs.log_level(quiet=False, verbose=False)) == level.upper()
+    assert logging.getLevelName(LogOptions().level) == level.upper()
     for item in (logging.DEBUG, logging.INFO, logging.WARNING):
         logging.getLogger("infeed.x").log(item, "a line")
     lines = [json.loads(line)["level"] for line in capsys.readouterr().err.splitlines()]
@@ -129,8 +128,8 @@ def test_child_processes_get_the_options(
 
 def test_wrong_levels_are_refused(state: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="--quiet and --verbose: only one"):
-        logs.log_level(quiet=True, verbose=True)
+        _ = LogOptions(quiet=True, verbose=True).level
     monkeypatch.setenv(logs.LEVEL_VARIABLE, "loud")
-    assert logs.log_level(quiet=True, verbose=False) == logging.WARNING
+    assert LogOptions(quiet=True).level == logging.WARNING
     with pytest.raises(ConfigError, match="INFEED_LOG_LEVEL=loud: no such level; it is one of deb"):
-        logs.log_level(quiet=False, verbose=False)
+        _ = LogOptions().level

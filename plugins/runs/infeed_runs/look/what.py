@@ -14,13 +14,13 @@ from rich.text import Text
 from infeed.batch import Batch
 from infeed.cli import RUNS
 from infeed.cli.connection import Connection, Target
-from infeed.cli.contact_sheet import write_sheet
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import new_console, print_json, print_line
 from infeed.shared.printable import printable
 from infeed_runs.look.batches import read_steps
 from infeed_runs.look.run_options import RunName, RunOptions
 from infeed_runs.look.slots import Slot, at
+from infeed_tools.peek.contact_sheet import write_sheet
 
 _WIDTH = 200
 """Characters of a line that is not written to a terminal: a draw fits into it."""

@@ -5,26 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
 from infeed.cli import PREPARE
+from infeed.cli.model_options import option, with_models
 from infeed.shared.printable import printable_lines
-from infeed_server.cli.console import (
-    console,
-    index_progress,
-    print_line,
-    report_console,
-    sample_progress,
-)
+from infeed_server.cli.console import console, index_progress, sample_progress
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 from infeed_server.storage.files import abbreviate
@@ -34,53 +27,54 @@ if TYPE_CHECKING:
     from infeed_server.pipeline.load import FilePipelines
     from infeed_tools.check.report import PipelineReport
 
-SCAN = "Scan"
-"""The title of the options of `--scan` in `infeed check --help`."""
-
 PROBLEMS_STATUS = 1
 """The exit status if there is a problem; a wrong option has 2."""
 
 UNREADABLE_STATUS = 2
 """The exit status for a missing file, or one that cannot be read."""
 
-_MAX_CLASSES_SHOWN = 10
+_MAX_CLASSES = 10
+
+_SCAN: dict[str, Any] = {"rich_help_panel": "Scan"}
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """The options of `--scan`."""
+
+    pipeline: list[str] | None = option(
+        None, "Name of a pipeline to scan; can be repeated. Default: all.", **_SCAN
+    )
+    limit: int | None = option(
+        None, "Samples to scan of each pipeline. Default: all.", min=1, **_SCAN
+    )
+    show: int = option(10, "Bad samples to list of each pipeline.", min=0, **_SCAN)
+    max_bad: float = option(
+        0.0,
+        "Bad samples of a pipeline that are no problem, as with 'on_error: substitute': a number "
+        "such as 5, or below 1 a part of the samples such as 0.02.",
+        min=0,
+        **_SCAN,
+    )
+
+    def accepts(self, report: PipelineReport) -> bool:
+        """Returns whether a pipeline has no more bad samples than these."""
+        samples = 1 if self.max_bad >= 1 else report.scanned
+        return report.bad_samples <= self.max_bad * samples
 
 
 app = typer.Typer()
 
 
 @app.command(rich_help_panel=PREPARE)
+@with_models
 def check(
     file: Annotated[Path, typer.Argument(help="A YAML file of pipelines.")],
+    options: ScanOptions,
     scan: Annotated[
         bool, typer.Option("--scan", help="Also read and transform every sample.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-    pipeline: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Name of a pipeline to scan; can be repeated. Default: all.", rich_help_panel=SCAN
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Samples to scan of each pipeline. Default: all.", rich_help_panel=SCAN
-        ),
-    ] = None,
-    show: Annotated[
-        int,
-        typer.Option(min=0, help="Bad samples to list of each pipeline.", rich_help_panel=SCAN),
-    ] = 10,
-    max_bad: Annotated[
-        str,
-        typer.Option(
-            metavar="NUMBER",
-            help="Bad samples of a pipeline that are no problem, as with 'on_error: substitute': "
-            "a number such as 5, or a part of the samples such as 2% or 0.02.",
-            rich_help_panel=SCAN,
-        ),
-    ] = "0",
 ) -> None:
     """Checks a file of pipelines, and with --scan the data of each sample.
 
@@ -103,10 +97,9 @@ def check(
     from infeed_tools.check.definitions import file_problems, order_notes
 
     started = time.monotonic()
-    accepted = _parse_max_bad(max_bad)
     pipelines = parse_yaml(str(file))
     problems = file_problems(pipelines)
-    names = pipeline or list(pipelines)
+    names = options.pipeline or list(pipelines)
     unknown = [name for name in names if name not in pipelines]
     if unknown and not pipelines.problems:
         raise typer.BadParameter(
@@ -114,16 +107,16 @@ def check(
             param_hint="--pipeline",
         )
     reports: list[PipelineReport] = []
-    classes: list[str] = []
+    notes: list[str] = []
     if not problems:
         # What the user's code prints is not the result. A progress bar hides the cursor.
         with redirect_stdout(sys.stderr), exit_after_interrupt(console.show_cursor):
             load_tensorflow()
             started = time.monotonic()
-            classes, problems = _first_batches(pipelines, names, scan)
+            notes, problems = _first_batches(pipelines, names, scan)
             if scan and not problems:
-                reports, problems = _scan(pipelines, names, limit, show)
-    good = not problems and all(one.bad_samples <= accepted(one.scanned) for one in reports)
+                reports, problems = _scan(pipelines, names, options)
+    good = not problems and all(map(options.accepts, reports))
     if as_json:
         document = {
             "file": str(file),
@@ -133,16 +126,17 @@ def check(
         }
         typer.echo(json.dumps(document, indent=2))
     else:
+        from infeed_tools.check.text import print_report
+
         for report in reports:
-            _print_report(report)
+            print_report(report)
+        notes = [] if reports else notes
         valid = {name: pipelines[name] for name in names if name in pipelines}
-        for line in [*(() if reports else classes), *order_notes(valid)]:
+        for line in [*notes, *order_notes(valid), *map(str, problems)]:
             typer.echo(printable_lines(line))
-        for problem in problems:
-            typer.echo(printable_lines(str(problem)))
-        if count := len(problems):
+        if problems:
             note = "" if reports or not scan else "; no sample was read"
-            result = f"{count} problem{'s' * (count > 1)}{note}"
+            result = f"{len(problems)} problem{'s' * (len(problems) > 1)}{note}"
         elif good:
             advice = "" if scan else "; --scan also reads every sample"
             result = f"good, in {time.monotonic() - started:.1f} s: {', '.join(names)}{advice}"
@@ -151,22 +145,6 @@ def check(
         typer.echo(f"{file}: {result}")
     if not good:
         raise typer.Exit(PROBLEMS_STATUS if pipelines.document.readable else UNREADABLE_STATUS)
-
-
-def _parse_max_bad(text: str) -> Callable[[int], float]:
-    """Returns how many bad ones are accepted of a number of samples."""
-    is_percent = text.endswith("%")
-    with suppress(ValueError):
-        if not is_percent and text.isdecimal():
-            return lambda _: int(text)
-        share = float(text.removesuffix("%")) / (100 if is_percent else 1)
-        if 0 <= share < 1:
-            return lambda samples: share * samples
-    raise typer.BadParameter(
-        f"{text!r} is neither a number of samples, such as 5, nor a part of them, such as 2% or "
-        "0.02",
-        param_hint="--max-bad",
-    )
 
 
 def _first_batches(
@@ -183,7 +161,7 @@ def _first_batches(
     warn_of_other_classes({name: first.classes for name, first in found.items()})
     lines = [
         f"{name}: the classes of {field} are "
-        + abbreviate([f"{n} {text}" for n, text in enumerate(classes)], _MAX_CLASSES_SHOWN)
+        + abbreviate([f"{n} {text}" for n, text in enumerate(classes)], _MAX_CLASSES)
         for name, first in found.items()
         for field, classes in first.classes.items()
     ]
@@ -192,62 +170,13 @@ def _first_batches(
 
 
 def _scan(
-    pipelines: FilePipelines, names: Sequence[str], limit: int | None, show: int
+    pipelines: FilePipelines, names: Sequence[str], options: ScanOptions
 ) -> tuple[list[PipelineReport], list[Problem]]:
     from infeed_tools.check.scan import scan_pipeline
 
     bars = (index_progress, partial(sample_progress, console))
     scans = [
-        scan_pipeline(pipelines, name, *bars, limit=limit, max_examples=show) for name in names
+        scan_pipeline(pipelines, name, *bars, limit=options.limit, max_examples=options.show)
+        for name in names
     ]
     return [report for report, _ in scans], [problem for _, found in scans for problem in found]
-
-
-def _print_report(report: PipelineReport) -> None:
-    out = report_console()
-    line = partial(print_line, out)
-    of = "" if report.samples in (None, report.scanned) else f" of {report.samples}"
-    line(f"{report.name}: {report.scanned}{of} samples, {report.bad_samples} bad")
-    if report.decoder:
-        line(f"  {report.decoder}")
-    if report.without_label:
-        line(f"  without a label: {report.without_label}")
-    for error in report.bad_examples:
-        line(f"  bad: {error.message}")
-    if report.bad_samples > len(report.bad_examples):
-        line(f"  bad: and {report.bad_samples - len(report.bad_examples)} more; see --show")
-    for field, sides in report.image_sizes().items():
-        listed = ", ".join(
-            f"{side} {low} to {high} (median {median})"
-            for side, (low, median, high) in sides.items()
-        )
-        line(f"  sizes of {field}: {listed}")
-    for balance in report.balances():
-        counts = sorted(balance.counts.values())
-        line(
-            f"  classes of {balance.field}: {len(counts)}, with {counts[0]} to {counts[-1]} "
-            f"samples (median {counts[len(counts) // 2]})"
-        )
-        common = balance.counts.most_common()
-        shown = [f"{balance.label(value)}: {count}" for value, count in common]
-        if len(shown) > _MAX_CLASSES_SHOWN:
-            half = _MAX_CLASSES_SHOWN // 2
-            shown = [*shown[:half], "...", *shown[-half:]]
-        line(f"    {', '.join(shown)}")
-    if report.ranges:
-        out.print(_range_table(report))
-
-
-def _range_table(report: PipelineReport) -> Table:
-    table = Table(
-        *("after", "field", "data type", "shape", "min", "max", "mean", "std"),
-        box=SIMPLE_HEAD,
-        highlight=False,
-    )
-    for found in report.ranges:
-        unit = " bytes" if found.data_type == "bytes" else ""
-        numbers = (found.minimum, found.maximum, found.mean, found.std)
-        values = ["-"] * 4 if found.is_empty else [f"{number:.6g}{unit}" for number in numbers]
-        cells = (report.stages[found.stage], found.field, found.data_type, found.shape, *values)
-        table.add_row(*map(Text, cells))
-    return table

@@ -13,7 +13,6 @@ from infeed.shared.errors import ConfigError, InfeedError, SampleError, within
 from infeed.shared.spec import Array
 from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.config.document import Problem
-from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
@@ -23,6 +22,7 @@ from infeed_tools.check.measures import Measures
 from infeed_tools.check.ranges import SOURCE_STAGE
 from infeed_tools.check.report import PipelineReport
 from infeed_tools.check.rules import value_findings
+from infeed_tools.check.sample_reader import SampleReader
 
 _NO_LABEL_STAGE = "labels"
 """The stage of the error of a sample that has no label."""

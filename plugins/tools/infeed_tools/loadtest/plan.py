@@ -39,7 +39,6 @@ class LoadPlan:
         False,
         "Each trainer is a job of its own, with a seed of its own. Default: ranks of one job.",
     )
-    ramp: float = _option(0.0, "Seconds between the starts of two trainers.", **_SECONDS)
     duration: float = _option(
         30.0,
         "Seconds from the first batch of the last trainer to the end.",

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -31,17 +31,11 @@ run_process(Connection({}))
 
 
 class Worker:
-    """One simulated trainer."""
+    """The process of one simulated trainer."""
 
     def __init__(self, rank: int, plan: LoadPlan, options: Mapping[str, Any]) -> None:
-        """`options` are of `connect`."""
+        """Starts it; `options` are of `connect`."""
         self.rank = rank
-        self.records: Connection | None = None
-        """Where its records arrive; None while it does not run."""
-        self._plan, self._options = plan, options
-        self._process: subprocess.Popen[Any] | None = None
-
-    def start(self) -> None:
         self.records, theirs = Pipe()
         with theirs:
             number = theirs.fileno()
@@ -51,36 +45,24 @@ class Worker:
                 pass_fds=[number],
                 start_new_session=True,
             )
-        self._send((self._plan.step_seconds, self._plan.steps, self._options))
+        self._send((plan.step_seconds, plan.steps, options))
 
     def stop(self) -> None:
-        """Asks the trainer to end, unless it has ended."""
+        """Asks the trainer to end."""
         self._send(None)
 
     def _send(self, value: Any) -> None:
-        if self.records is not None:
-            with contextlib.suppress(OSError):
-                self.records.send(value)
+        with contextlib.suppress(OSError):  # it has ended
+            self.records.send(value)
 
-    def kill(self) -> None:
-        """Ends the trainer without its last point."""
-        if self._process is not None:
-            self._process.kill()
-        self.end()
-
-    def end(self) -> int | None:
-        """Ends what is left of the trainer; returns the exit status of its process."""
-        if self.records is not None:
-            self.records.close()
-            self.records = None
-        process, self._process = self._process, None
-        if process is None:
-            return None
+    def end(self, timeout: float = _END_TIMEOUT_SECONDS) -> int:
+        """Waits for the trainer's end, kills it if that takes longer, and returns its status."""
+        self.records.close()
         try:
-            return process.wait(_END_TIMEOUT_SECONDS)
+            return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+            self._process.kill()
+            return self._process.wait()
 
 
 Progress = Callable[[Tally], None]
@@ -114,10 +96,8 @@ def run_load(
     names = ("timeout", "batch_size", "prefetch_batches")
     options = {name: getattr(plan, name) for name in names}
     options |= {"target": target, "pipeline": pipeline, **connection}
-    workers = [
-        Worker(rank, plan, {**options, **shard}) for rank, shard in enumerate(_shards(plan, spec))
-    ]
-    _Run(plan, tally, workers, progress or (lambda _: None)).run()
+    shards = [{**options, **shard} for shard in _shards(plan, spec)]
+    _Run(plan, tally, progress or (lambda _: None)).run(shards)
     return tally
 
 
@@ -137,27 +117,25 @@ def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
 class _Run:
     """One run, from the first start to the last end."""
 
-    def __init__(
-        self, plan: LoadPlan, tally: Tally, workers: list[Worker], progress: Progress
-    ) -> None:
-        self._plan, self._tally, self._workers = plan, tally, workers
-        self._progress = progress
+    def __init__(self, plan: LoadPlan, tally: Tally, progress: Progress) -> None:
+        self._plan, self._tally, self._progress = plan, tally, progress
         self._schedule = sched.scheduler(time.monotonic)
-        self._open = {worker.rank for worker in workers}
-        """Ranks that have not ended, or not started yet."""
+        self._running: dict[Connection, Worker] = {}
         self._stopping = False
 
-    def run(self) -> None:
+    def run(self, options: Sequence[Mapping[str, Any]]) -> None:
+        """Runs a trainer with each of the options of `connect`."""
         self._tally.began_at = time.monotonic()
-        for worker in self._workers:
-            self._after(worker.rank * self._plan.ramp, self._start, worker)
         self._show_progress()
         try:
-            while self._open:
+            for trainer in self._tally.trainers:
+                trainer.started_at = time.monotonic()
+                worker = Worker(trainer.rank, self._plan, options[trainer.rank])
+                self._running[worker.records] = worker
+            while self._running:
                 idle_seconds = self._schedule.run(blocking=False)
-                running = {worker.records: worker for worker in self._workers if worker.records}
-                for source in wait(list(running), idle_seconds) if self._open else ():
-                    self._read(running[source])  # type: ignore[index]
+                for source in wait([*self._running], idle_seconds) if self._running else ():
+                    self._read(self._running[source])  # type: ignore[index]
         except KeyboardInterrupt:  # a second one acts at once
             self._tally.interrupted = True
             self._tally.ended_at = self._tally.ended_at or time.monotonic()
@@ -166,18 +144,17 @@ class _Run:
 
     def _read(self, worker: Worker) -> None:
         """Reads one record of a trainer."""
-        assert worker.records is not None
         try:
             record = worker.records.recv()
         except (EOFError, OSError):
             record = f"its process ended with status {worker.end()}"
         if isinstance(record, Point):
             self._tally.add(worker.rank, record)
-            if self._tally.all_began_at is None and self._tally.begun == len(self._workers):
+            if self._tally.all_began_at is None and self._tally.begun == self._plan.trainers:
                 self._begin()
             return
+        del self._running[worker.records]
         worker.end()
-        self._open.discard(worker.rank)
         self._tally.ended_at = self._tally.ended_at or time.monotonic()
         if record is not None:
             self._tally.failures.append(f"rank {worker.rank}: {record}")
@@ -189,29 +166,20 @@ class _Run:
         if self._plan.steps is None:
             self._after(self._plan.duration, self._stop)
 
-    def _start(self, worker: Worker) -> None:
-        if not self._stopping:
-            self._tally.trainers[worker.rank].started_at = time.monotonic()
-            worker.start()
-
     def _stop(self) -> None:
         """Ends all trainers; those that do not end in time are killed."""
         if self._stopping:
             return
         self._stopping = True
         self._tally.ended_at = self._tally.ended_at or time.monotonic()
-        for worker in self._workers:
+        for worker in self._running.values():
             worker.stop()
-            if worker.records is None:  # it has not started
-                self._open.discard(worker.rank)
         self._after(_STOP_TIMEOUT_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
         """Kills what still runs."""
-        for worker in self._workers:
-            if worker.records is not None:
-                worker.kill()
-        self._open.clear()
+        while self._running:
+            self._running.popitem()[1].end(timeout=0)
 
     def _show_progress(self) -> None:
         self._progress(self._tally)

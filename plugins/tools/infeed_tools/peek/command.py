@@ -17,11 +17,11 @@ import infeed
 from infeed.batch import Batch
 from infeed.cli import LOOK
 from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
-from infeed.cli.contact_sheet import label_text, write_sheet
 from infeed.cli.model_options import option, with_models
 from infeed.cli.output import print_json, print_line, spec_to_json
 from infeed.shared.printable import printable
 from infeed.shared.spec import BYTES, PipelineSpec
+from infeed_tools.peek.contact_sheet import label_text, write_sheet
 
 _MAX_SAMPLE_IDS = 16
 

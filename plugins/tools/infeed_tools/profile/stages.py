@@ -15,7 +15,6 @@ from infeed.shared.spec import Array, Cast, Normalize, OneHot
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import Payload, encode_batch
 from infeed_server.cache.records import RecordField, RecordFormat
-from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
 from infeed_server.pipeline.native_pictures import decode_threads
 from infeed_server.pipeline.picture_counts import DECODED
@@ -24,6 +23,7 @@ from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms import Cache, Map
 from infeed_server.transforms.base import Step
+from infeed_tools.check.sample_reader import SampleReader
 from infeed_tools.profile.figures import Cost, Kind, Profile, Stage
 from infeed_tools.profile.samples import (
     KeptSamples,

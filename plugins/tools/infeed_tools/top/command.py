@@ -20,9 +20,6 @@ from infeed.shared.errors import ConfigError, ProtocolError, ServerUnavailableEr
 from infeed_tools.top.control_plane import ControlPlane
 from infeed_tools.top.status_view import status_view
 
-_MAX_DELAY_SECONDS = 15.0
-"""Seconds between two requests to a server that does not answer: more would find it later."""
-
 _MIN_WIDTH = 160
 """Characters of a line that is not written to a terminal: the tables fit into it."""
 
@@ -95,21 +92,18 @@ def watch(
 ) -> None:
     """Shows the status until `KeyboardInterrupt`, which also updates `status` in place.
 
-    While the server does not answer, the last status stays, and requests become rarer.
+    While the server does not answer, the last status stays.
     """
-    delay = interval
     view = _view(control, status, console.width)
     with Live(view, console=console, screen=True, auto_refresh=False) as live:
         while True:
-            sleep(delay)
+            sleep(interval)
             note = ""
             try:
                 new = control.status()
             except (ServerUnavailableError, ProtocolError) as error:
-                delay = min(_MAX_DELAY_SECONDS, 2 * delay)
-                note = f"these are the last figures: {error}; next try in {delay:g} s"
+                note = f"these are the last figures: {error}"
             else:
-                delay = interval
                 status.clear()
                 status.update(new)
             live.update(_view(control, status, console.width, note), refresh=True)

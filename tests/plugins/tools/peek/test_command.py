@@ -14,10 +14,11 @@ from typer.testing import CliRunner, Result
 
 import infeed
 from infeed.batch import Batch
-from infeed.cli import contact_sheet, new_app
+from infeed.cli import new_app
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Cast
 from infeed.testing import FakeTransport
+from infeed_tools.peek import contact_sheet
 from infeed_tools.peek.command import _to_json
 
 

@@ -11,8 +11,8 @@ import typer
 
 from infeed.cli import SERVE
 from infeed.cli.model_options import with_models
-from infeed_server.cli import logs
 from infeed_server.cli.console import announce, console, named_progress
+from infeed_server.cli.logs import LogOptions
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.options import ServeOptions, ServerOptions
@@ -39,9 +39,7 @@ def serve(
     pipelines: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
     given: ServeOptions,
     engine: EngineOptions,
-    log_format: logs.Format = logs.LogFormat.TEXT,
-    quiet: logs.Quiet = False,
-    verbose: logs.Verbose = False,
+    log_options: LogOptions,
 ) -> None:
     """Serves the pipelines of a file to trainers, until SIGTERM or Ctrl-C.
 
@@ -51,7 +49,7 @@ def serve(
       infeed serve pipelines.yaml --listen 127.0.0.1:0 --http off
       infeed serve pipelines.yaml --listen 0.0.0.0:7470 --tls-cert server.pem
     """
-    logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
+    log_options.set_up()
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.rpc.limits import raise_file_limit

@@ -1,0 +1,1 @@
+"""The tool `infeed cache`: the caches of a disk."""

@@ -1,0 +1,1 @@
+"""The tool `infeed index`: indices of records, before a server needs them."""
