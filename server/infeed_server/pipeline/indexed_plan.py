@@ -29,7 +29,8 @@ from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
 from infeed_server.sources import PythonSource, Source
-from infeed_server.sources.base import Columns, Indices
+from infeed_server.sources.base import Columns
+from infeed_server.sources.places import Indices
 from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
 from infeed_server.sources.python.source import PythonReader
 from infeed_server.transforms import Map

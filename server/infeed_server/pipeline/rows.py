@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from infeed_server.sources.base import Columns, Indices
+from infeed_server.sources.base import Columns
+from infeed_server.sources.places import Indices
 
 Mask = npt.NDArray[np.bool_]
 """Whether each row is meant."""

@@ -59,7 +59,7 @@ def test_samples_are_numbered_and_read_in_any_order(tmp_path: Path) -> None:
     assert source.provenance(4).file.endswith("0.tfrecord")
     assert source.provenance(5).file.endswith("1.tfrecord")
     assert source.provenance(5).offset == source.provenance(0).offset
-    assert source.stamp
+    assert source.places.stamp
 
 
 def test_identity_has_the_parts_in_their_order(tmp_path: Path) -> None:

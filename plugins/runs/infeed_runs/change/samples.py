@@ -19,7 +19,7 @@ from infeed_runs.change.definitions import Opened
 from infeed_server.order import RunOrder
 from infeed_server.order.permutation import Positions
 from infeed_server.order.sample_order import by_epoch
-from infeed_server.sources.base import Provenance
+from infeed_server.sources.places import Provenance
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class OrderQueries:
             raise SampleNotFoundError(
                 f"{self._plan.spec.name!r} has no sample {sample!r}: give an index from 0 to "
                 f"{len(self._plan.source) - 1}, the end of a file's path, or label:VALUE",
-                sample=sample,
+                looked_for=sample,
             )
         answer = service.FindSampleResponse(more=len(found) > limit)
         for index in found[:limit]:
@@ -111,7 +111,7 @@ class OrderQueries:
                     raise InvalidRequestError(
                         f"{self._plan.spec.name!r}: the positions of sample {index} in {epochs} "
                         f"epochs take more than {_MAX_SECONDS:g} seconds; ask for fewer epochs",
-                        sample=sample,
+                        looked_for=sample,
                     )
                 answer.more = True
                 break

@@ -20,7 +20,8 @@ from numpy.lib import format as npy
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import Array
-from infeed_server.sources.base import Indices, ProgressCallback
+from infeed_server.sources.base import ProgressCallback
+from infeed_server.sources.places import Indices
 from infeed_server.storage.faults import error_text, retry_faults
 from infeed_server.storage.files import changed_error, is_remote, read_bytes, read_stamp
 from infeed_server.storage.stamp import FileStamp

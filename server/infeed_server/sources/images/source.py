@@ -21,9 +21,7 @@ from infeed_server.config.model import Finding
 from infeed_server.sources.base import (
     Columns,
     IndexedDefinition,
-    Indices,
     ProgressCallback,
-    Provenance,
     Source,
     find_missing,
 )
@@ -36,6 +34,7 @@ from infeed_server.sources.images.labels import (
     choose_kind,
 )
 from infeed_server.sources.images.listing import ImageListing, list_images, require_images
+from infeed_server.sources.places import Indices, Provenance
 from infeed_server.storage import files
 from infeed_server.storage.files import PathString, absolute_path, is_remote, rebase
 from infeed_server.storage.ranges import RangeReader
@@ -152,25 +151,15 @@ class ImageReader(Source):
     def __init__(
         self, listing: ImageListing, labels: Labels | None, csv: str | None, identity: str
     ) -> None:
-        self.identity = identity
-        self.columns = {"image": tf.TensorSpec((), tf.string)}
+        columns = {"image": tf.TensorSpec((), tf.string)}
         if labels is not None:
             strings = labels.values.dtype == object
-            self.columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
-            if labels.class_names:
-                self.classes = {"label": labels.class_names}
-        self.labels = labels
-        self.csv = csv
+            columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
+        self.labels, self.csv = labels, csv
         self.root = listing.root.rstrip("/")
         self.files = ImageFiles(self.root, listing)
-        self.stamp = self.files.digest()
-        self._ranges = RangeReader(self.files, threads=_READ_THREADS, keep_open=False)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def provenance(self, index: int) -> Provenance:
-        return Provenance(self.files[index].path)
+        classes = {"label": labels.class_names} if labels and labels.class_names else {}
+        super().__init__(self.files, columns, identity, classes=classes)
 
     def read(self, indices: Indices) -> Columns:
         """Returns images and labels. Raises `SampleError` for an image without a CSV row, and
@@ -179,24 +168,13 @@ class ImageReader(Source):
         for index in indices.tolist() if missing else ():
             if index in missing:
                 raise self._unlabelled(index)
-        sizes = self.files.sizes[indices]
-        columns: Columns = {"image": self._ranges.read(indices, np.zeros_like(sizes), sizes)}
+        columns: Columns = {"image": self.files.read(indices)}
         if self.labels is not None:
             columns["label"] = self.labels.values[indices]
         return columns
 
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
         return {"label": self.labels.values} if self.labels else {}
-
-    def samples_in(self, end: str) -> Iterator[range]:
-        name = b"/" + os.fsencode(end)
-        for index, path in enumerate(self.files.paths):
-            if path.endswith(name):
-                yield range(index, index + 1)
-
-    def close(self) -> None:
-        """Ends the reading threads; a read in progress completes, later ones fail."""
-        self._ranges.close()
 
     def _unlabelled(self, index: int) -> SampleError:
         file = self.provenance(index).file
@@ -209,7 +187,7 @@ class ImageReader(Source):
 
 
 class ImageFiles(Sequence[StoredFile]):
-    """The images of a listing, in arrays: there are millions."""
+    """The images of a listing, each a place, in arrays: there are millions."""
 
     def __init__(self, root: str, listing: ImageListing) -> None:
         prefix = os.fsencode(root) + b"/"
@@ -219,6 +197,10 @@ class ImageFiles(Sequence[StoredFile]):
         self._times = np.array([file.stamp.mtime_ns for file in listing.images], np.int64)
         etags = [file.stamp.etag for file in listing.images]
         self._etags = etags if any(etags) else None
+        digest = hashlib.sha256(self.sizes.tobytes() + self._times.tobytes())
+        digest.update("\n".join(self._etags or ()).encode())
+        self.stamp = digest.hexdigest()
+        self._ranges = RangeReader(self, threads=_READ_THREADS, keep_open=False)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -228,8 +210,20 @@ class ImageFiles(Sequence[StoredFile]):
         stamp = FileStamp(int(self.sizes[index]), int(self._times[index]), etag)
         return StoredFile(os.fsdecode(self.paths[index]), stamp)
 
-    def digest(self) -> str:
-        """Returns a hash of the sizes, times and etags."""
-        digest = hashlib.sha256(self.sizes.tobytes() + self._times.tobytes())
-        digest.update("\n".join(self._etags or ()).encode())
-        return digest.hexdigest()
+    def provenance(self, index: int) -> Provenance:
+        return Provenance(os.fsdecode(self.paths[index]))
+
+    def samples_in(self, end: str) -> Iterator[range]:
+        name = b"/" + os.fsencode(end)
+        for index, path in enumerate(self.paths):
+            if path.endswith(name):
+                yield range(index, index + 1)
+
+    def read(self, indices: Indices) -> npt.NDArray[np.object_]:
+        """Returns the content of files. Raises `SourceError` for one that changed."""
+        sizes = self.sizes[indices]
+        return self._ranges.read(indices, np.zeros_like(sizes), sizes)
+
+    def close(self) -> None:
+        """Ends the reading threads; a read in progress completes, later ones fail."""
+        self._ranges.close()

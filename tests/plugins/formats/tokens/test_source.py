@@ -124,7 +124,7 @@ def test_identity_and_changes(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     copy = open_source(write_tokens(tmp_path / "x" / "b.idx", [[1, 2], [3, 4]]))
     assert copy.identity == source.identity
-    assert copy.stamp != source.stamp
+    assert copy.places.stamp != source.places.stamp
     others = {open_source(path, 2).identity, open_source(path, 1).identity}
     others.add(open_source(write_tokens(tmp_path / "c.idx", [[1], [2, 3, 4]])).identity)
     assert len(others | {source.identity}) == 4

@@ -235,7 +235,7 @@ def test_identity_is_of_names_sizes_labels_and_fields(write_tar: Write, tmp_path
         write_tar("other/b.tar", members, 1) if (tmp_path / "other").mkdir() is None else ""
     )
     assert moved.identity == source.identity
-    assert moved.stamp != source.stamp
+    assert moved.places.stamp != source.places.stamp
     others = [
         [*members[:3], ("b.cls", b"44")],
         [*members[:3], ("b.cls", b"5")],

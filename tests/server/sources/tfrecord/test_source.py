@@ -90,7 +90,7 @@ def test_damage_after_indexing_is_a_fault_of_the_copy(
     restarted = source_with_damage(pattern) if keep_damaged else open_source(pattern)
     assert restarted.identity == opened.identity
     remedy = "`infeed index --rebuild`" if keep_damaged else "on_error: substitute or mask"
-    message = f"damaged: the record at byte 19 cannot be read: the CRC of its {part}.*{remedy}"
+    message = f"^sample 1 .* is damaged, the record at byte 19: the CRC of its {part}.*{remedy}"
     for source in (opened, restarted):
         with pytest.raises(SourceError, match=message) as caught:
             source.read(np.array([0, 1]))
