@@ -92,7 +92,9 @@ class TfdsSource(IndexedDefinition):
         leaves = Leaves.of(read_features(folder))
         for name in self.max_length:
             if name not in leaves.found or not leaves.found[name].varies:
-                raise SourceError(f"max_length: {folder} has no feature {name!r} that varies")
+                raise SourceError(
+                    f"{folder} has no feature {name!r} that varies", at=("max_length", name)
+                )
         leaves.require_lengths(self.max_length)
         for name in self.fields or ():
             if name not in leaves.found:
@@ -137,13 +139,13 @@ class TfdsReader(Source):
     ) -> None:
         identity = hashlib.sha256(f"tfds {records.identity} {leaves}".encode()).hexdigest()
         super().__init__(records.places, records.columns, identity, parsed=False, classes=classes)
-        self._records, self._leaves = records, leaves
+        self.records, self._leaves = records, leaves
 
     def read(self, indices: Indices) -> Columns:
-        return self._records.read(indices)
+        return self.records.read(indices)
 
     def parse(self, columns: Sample) -> Sample:
-        parsed = self._records.parse(columns)
+        parsed = self.records.parse(columns)
         return {
             name: value for leaf in self._leaves for name, value in leaf.convert(parsed).items()
         }

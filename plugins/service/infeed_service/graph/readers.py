@@ -81,7 +81,8 @@ def graph_reader(source: Source) -> GraphReader:
             constants["labels"] = source.labels.values
             if missing := source.labels.missing:
                 constants["labelled"] = ~np.isin(np.arange(len(source)), [*missing])
-        return GraphReader(constants, partial(_read_image, source.csv), (source.root,))
+        table = source.labels.table if source.labels else ""
+        return GraphReader(constants, partial(_read_image, table), (source.root,))
     if not isinstance(source, ArrayReader):
         raise ConfigError(f"{type(source).__name__}: no operation of TensorFlow reads it")
     arrays = {name: stored.array for name, stored in source.stored.items()}
@@ -92,7 +93,7 @@ def _read_row(arrays: Sample, index: tf.Tensor) -> Read:
     return {name: tf.gather(rows, index) for name, rows in arrays.items()}, NO_DEFECT
 
 
-def _read_image(csv: str | None, constants: Sample, index: tf.Tensor) -> Read:
+def _read_image(csv: str, constants: Sample, index: tf.Tensor) -> Read:
     """Reads as the source does, but without the times of files."""
     path, size = tf.gather(constants["paths"], index), tf.gather(constants["sizes"], index)
     image = tf.io.read_file(path)

@@ -140,7 +140,7 @@ def _open_one(name: str, value: str | Array, progress: ProgressCallback | None) 
     if isinstance(value, str):
         path = _expand_one(value)
         if not path.endswith(".npy"):
-            raise SourceError(f"arrays.{name}: {path!r} is not a .npy file", file=path)
+            raise SourceError(f"{path!r} is not a .npy file", at=("arrays", name), file=path)
         return open_npy(path, progress)
     array = value
     if array.dtype.hasobject:

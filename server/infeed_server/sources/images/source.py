@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -16,7 +15,7 @@ import tensorflow as tf
 from pydantic import BeforeValidator
 from typing_extensions import Self
 
-from infeed.shared.errors import SampleError
+from infeed.shared.errors import SampleError, within
 from infeed_server.config.model import Finding
 from infeed_server.sources.base import (
     Columns,
@@ -25,7 +24,6 @@ from infeed_server.sources.base import (
     Source,
     find_missing,
 )
-from infeed_server.sources.images import labels as images_labels
 from infeed_server.sources.images.labels import (
     FileNameLabels,
     FolderLabels,
@@ -39,8 +37,6 @@ from infeed_server.storage import files
 from infeed_server.storage.files import PathString, absolute_path, is_remote, rebase
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import FileStamp, StoredFile
-
-log = logging.getLogger(__name__)
 
 _FOLDERS = "folders"
 
@@ -76,11 +72,10 @@ class ImagesSource(IndexedDefinition):
         return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
 
     @property
-    def _table(self) -> TableLabels | None:
-        """The table of labels, if there is one."""
-        if isinstance(self.labels, str) and not self.numbers_folders:
-            return TableLabels(table=self.labels)
-        return self.labels if isinstance(self.labels, TableLabels) else None
+    def _labels(self) -> FolderLabels | FileNameLabels | TableLabels | None:
+        if self.numbers_folders:
+            return FolderLabels.model_construct(folders=())
+        return TableLabels(table=self.labels) if isinstance(self.labels, str) else self.labels
 
     @property
     def numbers_folders(self) -> bool:
@@ -96,7 +91,7 @@ class ImagesSource(IndexedDefinition):
         if not is_remote(self.images):
             root = absolute_path(self.images)
             yield from find_missing(("images",), partial(require_images, root))
-        if (of := self._table) and not is_remote(of.table):
+        if isinstance(of := self._labels, TableLabels) and not is_remote(of.table):
             for path, problem in find_missing(("labels",), partial(files.expand_globs, [of.table])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
@@ -105,25 +100,9 @@ class ImagesSource(IndexedDefinition):
         root = absolute_path(self.images)
         identity = self.identity or ("modified" if is_remote(root) else "size")
         listing = list_images(root)
-        csv = None
-        labels = None
-        if isinstance(self.labels, FileNameLabels):
-            labels = images_labels.labels_from_file_names(self.labels.file_name, listing)
-        elif isinstance(self.labels, FolderLabels):
-            labels = images_labels.labels_from_folders(listing, self.labels.folders)
-        elif self.numbers_folders:
-            labels = images_labels.labels_from_folders(listing)
-        elif of := self._table:
-            csv = absolute_path(of.table)
-            labels = images_labels.labels_from_table(csv, listing, of.classes)
-            if labels.missing:
-                names = [listing.images[number].path for number in sorted(labels.missing)]
-                log.warning(
-                    "%s has no row for %d of the %d images in %r: %s; each that "
-                    "remove does not list is a bad sample, see on_error",
-                    *(csv, len(names), len(listing.images), listing.root, files.abbreviate(names)),
-                )
-        return ImageReader(listing, labels, csv, _identity(listing, labels, identity))
+        with within("labels"):
+            labels = self._labels.read(listing) if self._labels else None
+        return ImageReader(listing, labels, _identity(listing, labels, identity))
 
 
 def _identity(listing: ImageListing, labels: Labels | None, identity: Identity) -> str:
@@ -148,14 +127,12 @@ wait less for Python's lock."""
 class ImageReader(Source):
     """Reads images by index, and checks that each file is as it was listed. Thread-safe."""
 
-    def __init__(
-        self, listing: ImageListing, labels: Labels | None, csv: str | None, identity: str
-    ) -> None:
+    def __init__(self, listing: ImageListing, labels: Labels | None, identity: str) -> None:
         columns = {"image": tf.TensorSpec((), tf.string)}
         if labels is not None:
             strings = labels.values.dtype == object
             columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
-        self.labels, self.csv = labels, csv
+        self.labels = labels
         self.root = listing.root.rstrip("/")
         self.files = ImageFiles(self.root, listing)
         classes = {"label": labels.class_names} if labels and labels.class_names else {}
@@ -164,26 +141,18 @@ class ImageReader(Source):
     def read(self, indices: Indices) -> Columns:
         """Returns images and labels. Raises `SampleError` for an image without a CSV row, and
         `SourceError` for one that changed."""
-        missing = self.labels.missing if self.labels else frozenset()
-        for index in indices.tolist() if missing else ():
-            if index in missing:
-                raise self._unlabelled(index)
-        columns: Columns = {"image": self.files.read(indices)}
-        if self.labels is not None:
-            columns["label"] = self.labels.values[indices]
-        return columns
+        labels = self.labels
+        if labels is None:
+            return {"image": self.files.read(indices)}
+        for index in indices.tolist() if labels.missing else ():
+            if index in labels.missing:
+                file = self.provenance(index).file
+                problem = f"has no label: {file} is not in {labels.table}"
+                raise SampleError(problem, sample=index, file=file, stage="labels")
+        return {"image": self.files.read(indices), "label": labels.values[indices]}
 
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
         return {"label": self.labels.values} if self.labels else {}
-
-    def _unlabelled(self, index: int) -> SampleError:
-        file = self.provenance(index).file
-        return SampleError(
-            f"has no label: {file} is not in {self.csv}",
-            sample=index,
-            file=file,
-            stage="labels",
-        )
 
 
 class ImageFiles(Sequence[StoredFile]):
