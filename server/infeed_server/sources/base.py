@@ -211,7 +211,7 @@ def expand_type(value: Any) -> Any:
 def check_code_name(value: Any) -> Any:
     """Returns an object, or a name of the form `module:attr`. Raises `ValueError` for another."""
     if isinstance(value, str) and not all(value.partition(":")):
-        raise ValueError("it is named module:attr")
+        raise ValueError("should be of the form module:attr")
     return value
 
 

@@ -110,11 +110,11 @@ class Located(InFiles):
     """Samples at known offsets, of which ranges of the files are read."""
 
     def __init__(
-        self, ranges: RangeReader, counts: Iterable[int], begins: npt.NDArray[Any]
+        self, files: Sequence[StoredFile], counts: Iterable[int], begins: npt.NDArray[Any]
     ) -> None:
         """Takes the number of samples in each file, and the offset of each sample."""
-        super().__init__(ranges.files, counts)
-        self.ranges, self.begins = ranges, begins
+        super().__init__(files, counts)
+        self.ranges, self.begins = RangeReader(files), begins
 
     def provenance(self, index: int) -> Provenance:
         return Provenance(self.files[self.file_of(index)].path, int(self.begins[index]))

@@ -78,11 +78,11 @@ def read_stamp(path: str) -> FileStamp:
         return stat_file(path)
 
 
-def changed_error(path: str, since: str, difference: str = "", first: str = "") -> SourceError:
+def changed_error(path: str, difference: str = "", first: str = "") -> SourceError:
     """Returns the error for a file that changed; `first` is to be done before a restart."""
     detail = f": {difference}" if difference else ""
     return SourceError(
-        f"{path} changed since {since}{detail}; {first}restart the server",
+        f"{path} changed since it was opened{detail}; {first}restart the server",
         file=path,
         fault="changed",
     )

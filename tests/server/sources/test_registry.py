@@ -52,7 +52,7 @@ def test_relative_paths_are_resolved(options: Any, resolved: Any) -> None:
 @pytest.mark.parametrize("kind", ["python", "dataset"])
 @pytest.mark.parametrize("name", ["make", ":make", "m:"])
 def test_code_without_a_name_is_refused(kind: str, name: str) -> None:
-    with pytest.raises(ValidationError, match="it is named module:attr"):
+    with pytest.raises(ValidationError, match="should be of the form module:attr"):
         Holder.model_validate({"source": {kind: name}})
 
 

@@ -160,7 +160,7 @@ class ArrayRecordReader(Source):
         """Raises `SourceError` if the file changed, `OSError` if it cannot be looked at."""
         path, listed = self._records.files[number]
         if (stamp := stat_file(path)) != listed:
-            raise changed_error(path, "the server opened it", listed.difference(stamp))
+            raise changed_error(path, listed.difference(stamp))
 
     def _damaged(self, number: int, position: int, problem: str) -> SourceError:
         index = int(self._records.first[number]) + position

@@ -62,7 +62,7 @@ class RowGroups(TableReader):
         cache_bytes: int,
     ) -> None:
         """Reads the footers, and nothing else. Raises `SourceError`."""
-        self._ranges = RangeReader(files, "it was opened")
+        self._ranges = RangeReader(files)
         self._metadata: list[Any] = []
         self._groups: list[_Group] = []
         self._leaves: list[list[str]] = []

@@ -76,7 +76,6 @@ class MdsReader(ColumnSource):
         self.shards = shards
         path = files[0].path.removesuffix(shards[0].raw_data.basename) + INDEX_NAME
         require_names(fields or (), self._names, path)
-        ranges = RangeReader(files, "the server opened it")
         ends = np.cumsum([file.stamp.size for file in files]).tolist()
 
         def report(done: int) -> None:
@@ -88,10 +87,10 @@ class MdsReader(ColumnSource):
             for name, encoding, size in zip(*shards[0].columns, strict=True)
             if name in (fields or self._names)
         }
-        bounds = read_offsets(ranges, shards, report)
+        bounds = read_offsets(RangeReader(files), shards, report)
         begins = np.concatenate([of_shard[:-1] for of_shard in bounds])
         self._sizes = np.concatenate([np.diff(of_shard) for of_shard in bounds])
-        self._samples = Located(ranges, [shard.samples for shard in shards], begins)
+        self._samples = Located(files, [shard.samples for shard in shards], begins)
         found = self._infer(path)
         super().__init__(self._samples, found, self._hash(found, bounds))
 

@@ -23,7 +23,6 @@ from infeed_server.sources.base import (
 )
 from infeed_server.sources.places import Indices, Located
 from infeed_server.storage.files import read_bytes, read_stamp
-from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile, hash_stamps
 
 _FIELD = "tokens"
@@ -76,7 +75,7 @@ class TokensReader(Source):
                 file=files[0].path,
             )
         bins, counts = [file for _, file in pairs], [len(offsets) for _, offsets in places]
-        self._samples = Located(RangeReader(bins), counts, begins)
+        self._samples = Located(bins, counts, begins)
         self._samples.stamp = hash_stamps(file.stamp for file in (*files, *bins))
         tokens = tf.TensorSpec((length,), tf.as_dtype(self._dtype))
         columns = {_FIELD: tokens if length else tf.TensorSpec((), tf.string)}

@@ -19,7 +19,6 @@ from infeed_server.sources.places import Indices, Located
 from infeed_server.sources.python.values import Field, to_value
 from infeed_server.storage.files import abbreviate, reading
 from infeed_server.storage.handles import FileHandle
-from infeed_server.storage.ranges import RangeReader
 
 
 class WebDatasetReader(ColumnSource):
@@ -29,9 +28,8 @@ class WebDatasetReader(ColumnSource):
         """Raises `SourceError` for a field that no sample has, and for arrays that cannot be
         served."""
         self._tars = tars
-        ranges = RangeReader([tar.file for tar in tars], "it was indexed")
         begins = np.concatenate([tar.members.begins for tar in tars])
-        self._samples = Located(ranges, [tar.samples for tar in tars], begins)
+        self._samples = Located([tar.file for tar in tars], [tar.samples for tar in tars], begins)
         self._truncated = {
             int(end) - 1
             for tar, end in zip(tars, self._samples.first[1:], strict=True)

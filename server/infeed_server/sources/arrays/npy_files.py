@@ -86,7 +86,7 @@ class MappedFile:
     def check(self) -> None:
         """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
         if FileStamp.of(os.fstat(self.fd)) != self.stamp:
-            raise changed_error(self.path, "it was opened")
+            raise changed_error(self.path)
 
 
 def parse_npy(content: bytes) -> Array:

@@ -19,7 +19,6 @@ from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
 from infeed_server.sources.tfrecord.index import RecordIndex
 from infeed_server.storage.files import changed_error, damaged_error, reading
-from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 
 RECORD_COLUMN = "record"
@@ -34,8 +33,7 @@ class TFRecordReader(Source):
         self._damaged = frozenset(index.damaged.tolist())
         self.features = features
         files = [StoredFile(file.path, file.stamp) for file in index.files]
-        ranges = RangeReader(files, "it was indexed")
-        self._records = Located(ranges, np.diff(index.first), index.offsets)
+        self._records = Located(files, np.diff(index.first), index.offsets)
         options = {name: feature.model_dump_json() for name, feature in features.items()}
         identity = hashlib.sha256(f"tfrecord {index.identity} {options}".encode()).hexdigest()
         columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
@@ -71,7 +69,7 @@ class TFRecordReader(Source):
             # A saved index is valid while size and time are the same: it would be used again.
             rebuild = "run `infeed index --rebuild`, then "
             problem = f"the record at byte {place.offset}: {error}"
-            return changed_error(place.file, "it was indexed", problem, rebuild)
+            return changed_error(place.file, problem, rebuild)
         with reading(place.file):
             self._records.ranges.check(number)  # or it is being written
         same_everywhere = "set on_error: substitute or mask"

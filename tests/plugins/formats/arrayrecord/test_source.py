@@ -178,7 +178,7 @@ def test_changed_file_is_refused(tmp_path: Path, after_a_read: bool) -> None:
         assert read(source, 1) == [b"two"]
     write(tmp_path / "b.array_record", [b"six", b"ten"]).replace(path)
     os.utime(path, ns=(1, 1))
-    with pytest.raises(SourceError, match="changed since the server opened it: it had") as caught:
+    with pytest.raises(SourceError, match="changed since it was opened: it had") as caught:
         read(source, 0)
     assert caught.value.metadata["fault"] == "changed"
 
@@ -193,7 +193,7 @@ def test_change_during_a_read_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
         return open_reader(name)
 
     monkeypatch.setattr(reader_module, "open_reader", open_changed)
-    with pytest.raises(SourceError, match="changed since the server opened it"):
+    with pytest.raises(SourceError, match="changed since it was opened"):
         read(source, 0)
 
 

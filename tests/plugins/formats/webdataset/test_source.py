@@ -257,7 +257,7 @@ def test_a_tar_that_changed_is_refused(write_tar: Write) -> None:
     write_tar("a.tar", [("a.txt", b"3"), ("b.cls", b"4")])
     os.utime(path, ns=(1, 1))
     for sample in (0, 1):  # the second one lacks a field
-        with pytest.raises(SourceError, match="changed since it was indexed"):
+        with pytest.raises(SourceError, match="changed since it was opened"):
             source.read(np.array([sample]))
 
 
