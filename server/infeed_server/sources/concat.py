@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -118,9 +119,10 @@ class ConcatSource(Source):
             if local is None:
                 raise
             index = int(local) + int(self._places.begins[number])
-            error.metadata = {**error.metadata, "sample_id": str(index)}
-            error.sample = None if error.sample is None else index
-            raise
+            renumbered = copy(error)  # several threads may wait for one
+            renumbered.metadata = {**error.metadata, "sample_id": str(index)}
+            renumbered.sample = None if error.sample is None else index
+            raise renumbered from error
 
 
 def _difference(part: Source, first: Source) -> str:
