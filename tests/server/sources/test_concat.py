@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, SampleError, SourceError
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import Source
+from infeed_server.sources.base import Source
 
 
 def open_all(*sources: Any) -> Source:

@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import Array
-from infeed_server.sources import Source
 from infeed_server.sources.arrays.source import ArrayReader, to_wire
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.images.source import ImageReader
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES
 from infeed_server.sources.tfrecord.reader import RECORD_COLUMN, TFRecordReader

@@ -28,8 +28,7 @@ from infeed_server.order import Order, as_run
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.sample_key import format_key
-from infeed_server.sources import Source
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeAndCrop

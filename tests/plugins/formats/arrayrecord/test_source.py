@@ -21,7 +21,7 @@ from infeed import SourceError
 from infeed.shared.errors import MissingExtraError
 from infeed_formats.arrayrecord import reader as reader_module
 from infeed_formats.arrayrecord.reader import ArrayRecordReader
-from infeed_server.sources import ArrayRecordSource
+from infeed_formats.arrayrecord.source import ArrayRecordSource
 
 Example = Callable[..., bytes]
 Parse = Callable[..., dict[str, Any]]

@@ -13,8 +13,7 @@ import pytest
 from tests.harness.megatron import CODES, write_tokens
 
 from infeed import SourceError
-from infeed_formats.tokens.source import TokensReader
-from infeed_server.sources import TokensSource
+from infeed_formats.tokens.source import TokensReader, TokensSource
 
 Parse = Callable[..., dict[str, Any]]
 

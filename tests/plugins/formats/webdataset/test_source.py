@@ -14,7 +14,7 @@ import pytest
 from infeed import ConfigError, SampleError, SourceError
 from infeed_formats.webdataset.index import build_index
 from infeed_formats.webdataset.reader import WebDatasetReader
-from infeed_server.sources import WebDatasetSource
+from infeed_formats.webdataset.source import WebDatasetSource
 from infeed_server.storage.files import INDEX_SUFFIX, list_files
 
 Write = Callable[..., Path]

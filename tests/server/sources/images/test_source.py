@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from infeed import ConfigError, SampleError, SourceError
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import ImagesSource
-from infeed_server.sources.images.source import ImageReader
+from infeed_server.sources.images.source import ImageReader, ImagesSource
 from infeed_server.storage import object_store
 from infeed_server.storage.handles import FileHandle
 
