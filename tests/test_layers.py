@@ -33,6 +33,7 @@ other."""
 ROOMS = {
     "infeed_formats": (
         "infeed.shared",
+        "infeed_formats.described",
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
     ),

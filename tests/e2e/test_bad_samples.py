@@ -250,7 +250,7 @@ pipelines:
         assert all(batch[field].tobytes() == other[field].tobytes() for field in batch)
     with (
         infeed.connect(rotten, "one", epochs=1) as feed,
-        pytest.raises(infeed.SourceError, match=r"data\.tfrecord is damaged: sample 4 cannot"),
+        pytest.raises(infeed.SourceError, match=r"^sample 4 cannot be read: .*\.tfrecord is dam"),
     ):
         list(feed)
     assert not (tmp_path / "rotten.jsonl").exists()

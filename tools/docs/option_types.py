@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from tools.docs.markdown import DocsError, code
 
 from infeed_server.pipeline.definition import RemoveOption, StepRanges
-from infeed_server.sources import AnySource
+from infeed_server.sources.registry import AnySource
 from infeed_server.storage.files import PathString
 from infeed_server.transforms import TransformList, option_types
 

@@ -28,14 +28,6 @@ class Door:
         """Returns the names, sorted."""
         return [*self._offers]
 
-    def names_of(self, attribute: str) -> list[str]:
-        """Returns the names of the objects that their modules call so."""
-        return [
-            name
-            for name, offers in self._offers.items()
-            if attribute in [offer.attr for offer in offers]
-        ]
-
     def load(self, name: str) -> Any:
         """Returns an object. Raises `ConfigError` where several packages offer the name, or its
         package cannot be imported, and `MissingExtraError` where an extra that its entry point

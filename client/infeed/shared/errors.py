@@ -54,9 +54,14 @@ class InfeedError(Exception):
         super().__init_subclass__(**more)
         cls.reason, cls.code = reason or cls.reason, code or cls.code
 
-    def __init__(self, problem: str, *, at: Any = (), **metadata: object) -> None:
+    def __init__(
+        self, problem: str, *, at: Any = (), sample: Any = None, **metadata: object
+    ) -> None:
+        """`sample` is the index of the sample that the problem is about."""
         self.problem = shorten(problem)
         self.at: KeyPath = at
+        self.sample: int | None = sample
+        metadata |= {} if sample is None else {"sample_id": sample}
         super().__init__(self.problem)
         self.line = ""
         """The file and the line of the place, once they are known."""
@@ -66,10 +71,8 @@ class InfeedError(Exception):
 
     @property
     def message(self) -> str:
-        return ": ".join(filter(None, (self.line, format_path(self.at), self._text())))
-
-    def _text(self) -> str:
-        return self.problem
+        text = self.problem if self.sample is None else f"sample {self.sample} {self.problem}"
+        return ": ".join(filter(None, (self.line, format_path(self.at), text)))
 
     def __str__(self) -> str:
         return self.message
@@ -110,14 +113,6 @@ class SampleError(InfeedError, reason="BAD_SAMPLE", code="DATA_LOSS"):
 
     Remedy: repair the file, or set `substitute` or `mask`; see the quarantine log.
     """
-
-    def __init__(self, problem: str, *, sample: Any = None, **metadata: object) -> None:
-        """`sample` is the index of the sample, which then begins the message."""
-        super().__init__(problem, **({} if sample is None else {"sample_id": sample}), **metadata)
-        self.sample: int | None = sample
-
-    def _text(self) -> str:
-        return self.problem if self.sample is None else f"sample {self.sample} {self.problem}"
 
 
 class UserCodeError(InfeedError, reason="USER_CODE", code="FAILED_PRECONDITION"):

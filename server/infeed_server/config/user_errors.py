@@ -8,7 +8,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from infeed.shared.errors import UserCodeError, shorten
+from infeed.shared.errors import shorten
 
 _SITE_PACKAGES = sysconfig.get_path("purelib")
 _INTERNAL_PATHS = (
@@ -21,11 +21,6 @@ _INTERNAL_PATHS = (
 
 _HEADER = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+.*\n(?:    .*\n)*')
-
-
-def user_code_error(source: str, error: Exception) -> UserCodeError:
-    """Returns the error for `source`, a user's function or module, that raised `error`."""
-    return UserCodeError(f"{source} raised {type(error).__name__}:\n{user_traceback(error)}")
 
 
 def user_traceback(error: BaseException, *, skip: int = 0) -> str:

@@ -9,10 +9,10 @@ from infeed.shared.errors import InfeedError
 from infeed_server.config.document import flow
 from infeed_server.config.model import Finding
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.sources import ImagesSource
 from infeed_server.sources.class_names import class_conflict
 from infeed_server.sources.images.labels import TableLabels
 from infeed_server.sources.images.listing import class_folders
+from infeed_server.sources.images.source import ImagesSource
 from infeed_server.storage.files import abbreviate, absolute_path
 
 Names: TypeAlias = tuple[str, ...]

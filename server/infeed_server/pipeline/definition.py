@@ -12,8 +12,8 @@ from infeed.shared.spec import MAX_BATCH_SIZE, OnError, Remainder
 from infeed.shared.spec.segment import MAX_SEGMENTS
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.order import MAX_SEED, Mode
-from infeed_server.sources import AnySource, ProgressCallback, Source
-from infeed_server.sources.registry import AddedSource, open_sources
+from infeed_server.sources.base import ProgressCallback, Source
+from infeed_server.sources.registry import AddedSource, AnySource, open_sources
 from infeed_server.storage.files import PathString, rebase
 from infeed_server.transforms import TransformList
 

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import InfeedError
 from infeed_server.pipeline.sample_graph import KEY_SPEC, sample_function
-from infeed_server.sources import Source
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.elements import example_indices
 from infeed_server.sources.python.mapped import read_samples
 from infeed_server.transforms.base import Step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from infeed_server.sources import Source
+from infeed_server.sources.base import Source
 from infeed_server.sources.class_names import class_conflict
 from infeed_server.sources.python.mapped import MappedSource
 

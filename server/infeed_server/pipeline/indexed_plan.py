@@ -28,10 +28,10 @@ from infeed_server.pipeline.picture_steps import (
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
-from infeed_server.sources import PythonSource, Source
-from infeed_server.sources.base import Columns, Indices
+from infeed_server.sources.base import Columns, Source
+from infeed_server.sources.places import Indices
 from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
-from infeed_server.sources.python.source import PythonReader
+from infeed_server.sources.python.source import PythonReader, PythonSource
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.finish_placement import plan_finish

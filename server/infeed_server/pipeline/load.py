@@ -13,10 +13,10 @@ from infeed.shared.errors import ConfigError, InfeedError, KeyPath, SourceError,
 from infeed_server.config import document, importer
 from infeed_server.config.document import Problem
 from infeed_server.config.model import did_you_mean, explain
-from infeed_server.config.user_errors import user_code_error
 from infeed_server.imports import load_tensorflow
 from infeed_server.pipeline.class_folders import class_folder_problems
 from infeed_server.pipeline.definition import Pipeline
+from infeed_server.sources.python.dataset import user_errors
 
 Pipelines = Mapping[str, Pipeline]
 
@@ -135,14 +135,10 @@ def parse(value: Mapping[str, Any]) -> Pipeline:
 def from_object(name: str) -> Pipelines:
     """Loads the pipelines of the Python object that `module:attr` names."""
     load_tensorflow()  # a deferred one has no submodules to import
-    try:
+    with user_errors(name, InfeedError, KeyboardInterrupt):
         target = importer.load(name)
         if callable(target):
             target = target()
-    except InfeedError:
-        raise
-    except Exception as error:  # the user's code may raise anything
-        raise user_code_error(name, error) from error
     if isinstance(target, Pipeline):
         return {name.rpartition(":")[2].rpartition(".")[2]: target}
     if (

@@ -66,7 +66,7 @@ class Made(NamedTuple):
     done: npt.NDArray[np.bool_]
     """The rows that need no graph."""
     fields: Columns
-    """The fields of all rows. Those of the others are undefined, and may be written."""
+    """The fields of all rows, undefined in the others, where they may be written."""
     left: Columns
     """The graph's columns of the others."""
     cut_off: npt.NDArray[np.bool_]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from infeed.shared.errors import ConfigError, SourceError, within
 from infeed_server.pipeline.definition import Remove
-from infeed_server.sources import Source
+from infeed_server.sources.base import Source
 from infeed_server.storage.files import read_bytes
 
 

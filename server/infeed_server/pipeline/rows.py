@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from infeed_server.sources.base import Columns, Indices
+from infeed_server.sources.base import Columns
+from infeed_server.sources.places import Indices
 
 Mask = npt.NDArray[np.bool_]
 """Whether each row is meant."""
@@ -30,7 +31,7 @@ def select_rows(columns: Columns, some: Mask) -> Columns:
 
 
 def read_only(columns: Columns) -> Columns:
-    """Returns views of columns that nobody writes into."""
+    """Returns views of columns that refuse a write."""
     views = {name: values.view() for name, values in columns.items()}
     for values in views.values():
         values.flags.writeable = False

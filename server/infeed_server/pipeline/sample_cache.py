@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,8 @@ from infeed_server.pipeline.packed_columns import PackedColumns
 from infeed_server.pipeline.picture_steps import PictureChain
 from infeed_server.pipeline.rows import Part, gather
 from infeed_server.processes import cgroup
-from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
+from infeed_server.sources.base import Columns, Sample, Source
+from infeed_server.sources.places import Indices
 from infeed_server.transforms import Cache
 from infeed_server.transforms.base import Step, Transform
 
@@ -67,7 +70,7 @@ def take_cache(transforms: Sequence[Transform]) -> tuple[list[Step], CachePlace 
     return steps, place
 
 
-class CachedSource(WrappedSource):
+class CachedSource(Source):
     """Reads and transforms each sample that the store keeps once, and others each time.
 
     `in_graph`, for a plan with a graph: samples that the store does not take are transformed by
@@ -87,14 +90,13 @@ class CachedSource(WrappedSource):
     ) -> None:
         """Keeps what the steps make of the source; the native decoder does the chain's. Raises
         `ConfigError` if the store cannot be opened."""
-        self.steps = tuple(steps)
+        self.source, self.steps = source, tuple(steps)
         self.hits = self.misses = 0
         self._fields = sample_graph.trace(source, steps).stages[-1]
         self._serialized = {
             name for name, spec in self._fields.items() if not spec.shape.is_fully_defined()
         }
         """Fields of sizes that vary, which are kept as serialized tensors."""
-        self.parsed = not (self._serialized or in_graph)
         stored = {
             name: tf.TensorSpec((), tf.string) if name in self._serialized else spec
             for name, spec in self._fields.items()
@@ -106,19 +108,23 @@ class CachedSource(WrappedSource):
         has_other_code = any(step.has_other_code for _, step in steps)
         made = fingerprint(
             version=VERSION,
-            stamp=source.stamp,
+            stamp=source.places.stamp,
             transforms=[step.identity() for _, step in steps],
             fields={name: [spec.dtype.name, str(spec.shape)] for name, spec in stored.items()},
             kernels=kernel_selection() if has_other_code else None,
         )
-        super().__init__(source, made)
+        origin = self.pictures or source
+        self._packed = {_FIELD: PackedColumns(stored), _SOURCE: PackedColumns(origin.columns)}
+        super().__init__(
+            source.places,
+            self._graph_columns() if in_graph else stored,
+            hashlib.sha256(f"{source.identity} {made}".encode()).hexdigest(),
+            parsed=not (self._serialized or in_graph),
+            classes=source.classes,
+        )
         self._format = RecordFormat([_record_field(*item) for item in stored.items()])
         self._store = self._open_store(place, pipeline)
         self._in_graph = in_graph
-        origin = self.pictures or source
-        self._packed = {_FIELD: PackedColumns(stored), _SOURCE: PackedColumns(origin.columns)}
-        self.columns = self._graph_columns() if in_graph else stored
-        self.release = self._store.close
         self._lock = threading.Lock()
         self._function = sample_graph.sample_function(source, steps)
         if self.pictures:
@@ -204,8 +210,18 @@ class CachedSource(WrappedSource):
         """The bytes of the store; on disk, also of other processes."""
         return self._store.used_bytes
 
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        return self.source.known_fields()
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        return self.source.whole_field(name)
+
+    def release(self) -> None:
+        """Closes the store."""
+        self._store.close()
+
     def close(self) -> None:
-        super().close()
+        self.source.close()
         self.release()
 
     def _open_store(self, place: CachePlace, pipeline: str) -> Store:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from infeed.shared.errors import within
 from infeed_server.pipeline.first_samples import FirstSamples
 from infeed_server.pipeline.sample_graph import Specs
-from infeed_server.sources import Source
+from infeed_server.sources.base import Source
 from infeed_server.transforms.base import Step, describe_tensor
 from infeed_server.transforms.fields import Drop, Rename
 from infeed_server.transforms.geometry import RandomGeometry

@@ -12,8 +12,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.runtime.engines import engine_of
-from infeed_server.sources import ProgressCallback
-from infeed_server.sources.base import IndexedDefinition
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # `infeed --help` needs the names of the options alone
     from infeed_server.engines.base import Engine
     from infeed_server.engines.memory_budget import MemoryBudget
     from infeed_server.pipeline.definition import Pipeline
-    from infeed_server.sources import ProgressCallback
+    from infeed_server.sources.base import ProgressCallback
 
 LOCAL = "local"
 

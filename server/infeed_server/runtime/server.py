@@ -34,7 +34,7 @@ from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.warm_up import WarmUp
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
-from infeed_server.sources import ProgressCallback
+from infeed_server.sources.base import ProgressCallback
 from infeed_server.version import VERSION
 
 _log = logging.getLogger(__name__)

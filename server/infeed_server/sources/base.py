@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from pydantic import Field
@@ -19,6 +16,7 @@ from typing_extensions import Self
 from infeed.shared.errors import KeyPath, SampleError, SourceError
 from infeed_server.config.importer import named_in
 from infeed_server.config.model import Definition, Finding, did_you_mean
+from infeed_server.sources.places import Indices, Places, Provenance, sample_error
 from infeed_server.sources.shards import list_shards, warn_of_missing
 from infeed_server.storage.files import PathString, abbreviate, is_remote, rebase
 from infeed_server.storage.stamp import StoredFile
@@ -26,9 +24,6 @@ from infeed_server.storage.stamp import StoredFile
 READ_THREADS = 4
 """Threads that read a source: enough to hide the latency of a file system, few enough for Python's
 lock."""
-
-Indices = npt.NDArray[np.int64]
-"""Indices of samples in a source, one per slot."""
 
 Columns = dict[str, npt.NDArray[Any]]
 """Raw values of some samples: column name → array, one row per sample."""
@@ -44,43 +39,37 @@ Sample: TypeAlias = "dict[str, tf.Tensor]"
 """One sample inside a graph: field name → tensor, without a slots dimension."""
 
 
-@dataclass(frozen=True)
-class Provenance:
-    """The location of a sample: its file and, in a file of many samples, the offset in bytes."""
-
-    file: str
-    offset: int | None = None
-
-    def __str__(self) -> str:
-        return self.file if self.offset is None else f"{self.file} at byte {self.offset}"
-
-
 class Source(ABC):
     """An opened source with random access. Thread-safe: several threads call `read`."""
 
-    columns: Mapping[str, tf.TensorSpec]
-    """The columns that `read` returns, per sample (no slots dimension)."""
-    identity: str
-    """A hash of the samples, independent of where they are stored."""
-    stamp: str = ""
-    """A hash of sizes and times of its files, where the identity does not cover the content."""
-    classes: Mapping[str, Sequence[str]] = {}
-    """The name of each class by its number, of each field whose classes have names."""
-    advice: str = ""
-    """What makes samples in a global order cost less; empty where nothing does."""
-    parsed: bool = True
-    """Whether the columns are the fields already, so that `parse` does nothing."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __init__(
+        self,
+        places: Places,
+        columns: Mapping[str, tf.TensorSpec],
+        identity: str,
+        *,
+        parsed: bool = True,
+        classes: Mapping[str, Sequence[str]] = {},
+        advice: str = "",
+    ) -> None:
+        """`columns` are what `read` returns, per sample (no slots dimension). `identity` is a hash
+        of the samples, independent of where they are stored. `parsed`: the columns are the fields
+        already, so that `parse` does nothing. `classes` has the name of each class by its number,
+        of each field whose classes have names; `advice` is what makes samples in a global order
+        cost less."""
+        self.places, self.columns, self.identity = places, columns, identity
+        self.parsed, self.classes, self.advice = parsed, classes, advice
 
     @abstractmethod
     def read(self, indices: Indices) -> Columns:
         """Reads samples, in this order. Raises `SampleError` with the first bad `sample_id`."""
 
-    @abstractmethod
+    def __len__(self) -> int:
+        return len(self.places)
+
     def provenance(self, index: int) -> Provenance:
         """Returns the location of a sample."""
+        return self.places.provenance(index)
 
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
         """Returns the fields, such as a label, that are known of all samples: an array for each."""
@@ -91,10 +80,6 @@ class Source(ABC):
         necessary to read them."""
         return self.known_fields().get(name)
 
-    def samples_in(self, end: str) -> Iterator[range]:  # noqa: ARG002
-        """Yields the samples in files whose paths end with these parts."""
-        return iter(())
-
     def parse(self, columns: Sample) -> Sample:
         """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
         return columns
@@ -103,45 +88,11 @@ class Source(ABC):
         self, index: int, problem: str, place: object = None, **where: Any
     ) -> SampleError:
         """Returns the error for a bad sample; `place` is where it is, in words."""
-        found = self.provenance(index)
-        return SampleError(
-            f"cannot be read: {place or found}: {problem}",
-            sample=index,
-            file=found.file,
-            offset=found.offset,
-            **where,
-        )
-
-    def close(self) -> None:  # noqa: B027 - most sources have nothing to end
-        """Ends what reads for the source. A read in progress may end with a `SourceError`."""
-
-
-class WrappedSource(Source):
-    """The base of sources that read their samples from another, which they close with them."""
-
-    def __init__(self, source: Source, made: str) -> None:
-        """`made` is a hash of all that makes these samples from the other source's."""
-        self.source, self.stamp = source, source.stamp
-        self.identity = hashlib.sha256(f"{source.identity} {made}".encode()).hexdigest()
-        self.classes = source.classes
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def provenance(self, index: int) -> Provenance:
-        return self.source.provenance(index)
-
-    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
-        return self.source.known_fields()
-
-    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
-        return self.source.whole_field(name)
-
-    def samples_in(self, end: str) -> Iterator[range]:
-        return self.source.samples_in(end)
+        return sample_error(self.places, index, problem, place, **where)
 
     def close(self) -> None:
-        self.source.close()
+        """Ends what reads for the source. A read in progress may end with a `SourceError`."""
+        self.places.close()
 
 
 class ProgressCallback(Protocol):
@@ -260,7 +211,7 @@ def expand_type(value: Any) -> Any:
 def check_code_name(value: Any) -> Any:
     """Returns an object, or a name of the form `module:attr`. Raises `ValueError` for another."""
     if isinstance(value, str) and not all(value.partition(":")):
-        raise ValueError("it is named module:attr")
+        raise ValueError("should be of the form module:attr")
     return value
 
 

@@ -1,14 +1,15 @@
-"""The bases of sources of fields, whose arrays may vary in size."""
+"""Fields of sources, whose arrays may vary in size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from infeed.shared.spec import BYTES
-from infeed_server.sources.base import Columns, Indices, Sample, Source
+from infeed_server.sources.base import Columns, Sample, Source
+from infeed_server.sources.places import Indices, Places
 from infeed_server.sources.python.elements import ColumnBuilder
 from infeed_server.sources.python.values import Field, fit
 
@@ -19,21 +20,28 @@ Decode = Callable[[bytes], Any]
 class ColumnSource(Source):
     """A source of fields. Arrays whose size varies are columns of serialized tensors."""
 
-    fields: tuple[Field, ...]
-
-    def set_fields(self, fields: tuple[Field, ...]) -> None:
-        self.fields = fields
-        self.columns = {
-            field.name: tf.TensorSpec((), tf.string) if field.varies else _tensor_spec(field)
+    def __init__(
+        self,
+        places: Places,
+        fields: tuple[Field, ...],
+        identity: str,
+        *,
+        classes: Mapping[str, Sequence[str]] = {},
+        advice: str = "",
+    ) -> None:
+        columns = {
+            field.name: tf.TensorSpec((), tf.string) if field.varies else tensor_spec(field)
             for field in fields
         }
-        self.parsed = not any(field.varies for field in fields)
+        parsed = not any(field.varies for field in fields)
+        super().__init__(places, columns, identity, parsed=parsed, classes=classes, advice=advice)
+        self.fields = fields
 
     def to_columns(self, columns: Columns) -> Columns:
         """Returns what was read, with arrays that vary as serialized tensors."""
         for field in self.fields:
             if field.varies:
-                arrays, dtype = columns[field.name], _tensor_spec(field).dtype
+                arrays, dtype = columns[field.name], tensor_spec(field).dtype
                 for row, array in enumerate(arrays):
                     arrays[row] = tf.make_tensor_proto(array, dtype).SerializeToString()
         return columns
@@ -60,7 +68,8 @@ class ColumnSource(Source):
         return {field.name: _parse(columns[field.name], field) for field in self.fields}
 
 
-def _tensor_spec(field: Field) -> tf.TensorSpec:
+def tensor_spec(field: Field) -> tf.TensorSpec:
+    """Returns the type and the shape of a field."""
     dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
     return tf.TensorSpec(field.shape, dtype)
 
@@ -68,5 +77,5 @@ def _tensor_spec(field: Field) -> tf.TensorSpec:
 def _parse(column: tf.Tensor, field: Field) -> tf.Tensor:
     if not field.varies:
         return column
-    spec = _tensor_spec(field)
+    spec = tensor_spec(field)
     return tf.ensure_shape(tf.io.parse_tensor(column, spec.dtype), spec.shape)

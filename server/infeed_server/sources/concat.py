@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +12,40 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.shared.errors import ConfigError, InfeedError, SampleError
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+from infeed.shared.errors import ConfigError, InfeedError
+from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.class_names import class_conflict
+from infeed_server.sources.places import Indices, Places, Provenance
+
+
+class _Places(Places):
+    """The places of several sources, one behind the other."""
+
+    def __init__(self, parts: Sequence[Places]) -> None:
+        self.parts = parts
+        self.begins: Indices = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        stamps = [part.stamp for part in parts]
+        self.stamp = _hash(stamps) if any(stamps) else ""
+
+    def __len__(self) -> int:
+        return int(self.begins[-1])
+
+    def numbers(self, indices: Any) -> Any:
+        """Returns the number of each sample's part."""
+        return np.searchsorted(self.begins, indices, side="right") - 1
+
+    def provenance(self, index: int) -> Provenance:
+        number = int(self.numbers(index))
+        return self.parts[number].provenance(index - int(self.begins[number]))
+
+    def samples_in(self, end: str) -> Iterator[range]:
+        for part, begin in zip(self.parts, self.begins.tolist(), strict=False):
+            for found in part.samples_in(end):
+                yield range(found.start + begin, found.stop + begin)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
 
 
 class ConcatSource(Source):
@@ -22,7 +54,7 @@ class ConcatSource(Source):
     def __init__(self, parts: Sequence[Source], names: Sequence[str]) -> None:
         """Takes the sources over, and their names in messages. Raises `ConfigError` where one
         differs from the first."""
-        first = self._first = parts[0]
+        first = parts[0]
         for number, part in enumerate(parts[1:]):
             if problem := _difference(part, first):
                 raise ConfigError(
@@ -31,26 +63,25 @@ class ConcatSource(Source):
                     at=("add", number),
                 )
         self.parts = tuple(parts)
-        self._begins = np.cumsum([0, *map(len, parts)], dtype=np.int64)
-        self.columns, self.parsed = first.columns, first.parsed
-        self.identity = _hash(part.identity for part in parts)
-        stamps = [part.stamp for part in parts]
-        self.stamp = _hash(stamps) if any(stamps) else ""
-        self.advice = next((part.advice for part in parts if part.advice), "")
-        self.classes = {
-            name: max((part.classes.get(name, ()) for part in parts), key=len)
-            for name in {name for part in parts for name in part.classes}
-        }
-
-    def __len__(self) -> int:
-        return int(self._begins[-1])
+        self._places = _Places([part.places for part in parts])
+        super().__init__(
+            self._places,
+            first.columns,
+            _hash(part.identity for part in parts),
+            parsed=first.parsed,
+            advice=next((part.advice for part in parts if part.advice), ""),
+            classes={
+                name: max((part.classes.get(name, ()) for part in parts), key=len)
+                for name in {name for part in parts for name in part.classes}
+            },
+        )
 
     def read(self, indices: Indices) -> Columns:
-        numbers = np.searchsorted(self._begins, indices, side="right") - 1
+        numbers = self._places.numbers(indices)
         columns: Columns = {}
         for number in np.unique(numbers).tolist():
             slots = numbers == number
-            found = self._read_part(number, indices[slots] - self._begins[number])
+            found = self._read_part(number, indices[slots] - self._places.begins[number])
             if slots.all():
                 return found
             for name, rows in found.items():
@@ -58,10 +89,6 @@ class ConcatSource(Source):
                     columns[name] = np.empty((len(indices), *rows.shape[1:]), rows.dtype)
                 columns[name][slots] = rows
         return columns
-
-    def provenance(self, index: int) -> Provenance:
-        number = int(np.searchsorted(self._begins, index, side="right")) - 1
-        return self.parts[number].provenance(index - int(self._begins[number]))
 
     @cached_property
     def _known(self) -> Mapping[str, npt.NDArray[Any]]:
@@ -77,13 +104,8 @@ class ConcatSource(Source):
         values = [array for array in found if array is not None]
         return np.concatenate(values) if len(values) == len(found) else None
 
-    def samples_in(self, end: str) -> Iterator[range]:
-        for part, begin in zip(self.parts, self._begins.tolist(), strict=False):
-            for found in part.samples_in(end):
-                yield range(found.start + begin, found.stop + begin)
-
     def parse(self, columns: Sample) -> Sample:
-        return self._first.parse(columns)
+        return self.parts[0].parse(columns)
 
     def close(self) -> None:
         for part in self.parts:
@@ -96,11 +118,11 @@ class ConcatSource(Source):
             local = error.metadata.get("sample_id")
             if local is None:
                 raise
-            index = int(local) + int(self._begins[number])
-            error.metadata = {**error.metadata, "sample_id": str(index)}
-            if isinstance(error, SampleError):
-                error.sample = index
-            raise
+            index = int(local) + int(self._places.begins[number])
+            renumbered = copy(error)  # several threads may wait for one
+            renumbered.metadata = {**error.metadata, "sample_id": str(index)}
+            renumbered.sample = None if error.sample is None else index
+            raise renumbered from error
 
 
 def _difference(part: Source, first: Source) -> str:

@@ -45,12 +45,6 @@ def source_classes() -> Iterator[type[SourceDefinition]]:
             yield source_class(kind)
 
 
-def __getattr__(name: str) -> type[SourceDefinition]:
-    for kind in _DOOR.names_of(name):
-        return source_class(kind)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def _validate(value: Any) -> SourceDefinition:
     if isinstance(value, SourceDefinition):
         return value

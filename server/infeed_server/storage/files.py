@@ -78,21 +78,11 @@ def read_stamp(path: str) -> FileStamp:
         return stat_file(path)
 
 
-def stamps_below(folder: str) -> Callable[[str], FileStamp]:
-    """Returns a function that does what `read_stamp` does, for files below a folder: objects are
-    listed together, and take no request each."""
-    listed: dict[str, FileStamp] = {}
-    if is_remote(folder) and not folder.startswith("http"):  # a web server lists no files
-        with reading(folder, "list"):
-            listed.update(object_store.list_files(folder))
-    return lambda path: listed[path] if path in listed else read_stamp(path)
-
-
-def changed_error(path: str, since: str, difference: str = "", first: str = "") -> SourceError:
+def changed_error(path: str, difference: str = "", first: str = "") -> SourceError:
     """Returns the error for a file that changed; `first` is to be done before a restart."""
     detail = f": {difference}" if difference else ""
     return SourceError(
-        f"{path} changed since {since}{detail}; {first}restart the server",
+        f"{path} changed since it was opened{detail}; {first}restart the server",
         file=path,
         fault="changed",
     )
@@ -105,7 +95,9 @@ def damaged_error(
     **where: Any,
 ) -> SourceError:
     """Returns the error for a file whose bytes are not as they were written."""
-    return SourceError(f"{path}{problem}; {remedy}", file=path, fault="damaged", **where)
+    unread = "cannot be read: " * ("sample" in where)
+    text = f"{unread}{path}{problem}; {remedy}"
+    return SourceError(text, file=path, fault="damaged", **where)
 
 
 def read_bytes(path: str) -> bytes:

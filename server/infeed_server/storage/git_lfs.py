@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infeed.shared.errors import InfeedError, SampleError
+from infeed.shared.errors import InfeedError
 from infeed_server.storage.files import read_bytes, stat_file
 
 _BEGINNING = b"version https://git-lfs.github.com/spec/"
@@ -19,7 +19,7 @@ def name_pointer(error: InfeedError) -> None:
     error.problem = (
         f"{file} is a pointer of Git LFS, not the file itself; run git lfs pull in its repository"
     )
-    if isinstance(error, SampleError):
+    if "sample_id" in error.metadata:
         error.sample = int(error.metadata["sample_id"])
         error.problem = f"cannot be read: {error.problem}"
 

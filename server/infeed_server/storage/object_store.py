@@ -169,23 +169,26 @@ def glob_files(pattern: str) -> list[StoredFile]:
     folder = fixed.rpartition("/")[0]
     below = pattern.removeprefix(f"{folder}/")
     is_flat = "/" not in below and "**" not in below
-    match, found = _matcher(pattern), list(list_files(folder, is_flat=is_flat))
+    found = list(list_files(folder, is_flat=is_flat))
     literal = [file for file in found if file.path == pattern]
     folders = {file.path.rpartition("/")[0] for file in found}  # consoles make objects of them
+    parts = (f"{pattern}/*" if pattern.endswith("/**") else pattern).split("/")
     return literal or [
-        file for file in found if match(file.path) and (file.stamp.size or file.path not in folders)
+        file
+        for file in found
+        if (file.stamp.size or file.path not in folders) and _matches(file.path.split("/"), parts)
     ]
 
 
-def _matcher(pattern: str) -> Callable[[str], Any]:
-    parts = []
-    for part in (f"{pattern}/*" if pattern.endswith("/**") else pattern).split("/"):
-        # As `fnmatch`, but a star ends at a slash.
-        translated = fnmatch.translate(part).removeprefix("(?s:").removesuffix(")\\Z")
-        visible = "" if part.startswith(".") else r"(?!\.)"
-        name = visible + translated.replace(".*", "[^/]*") + "/"
-        parts.append(r"(?:(?!\.)[^/]+/)*" if part == "**" else name)
-    return re.compile("".join(parts).removesuffix("/")).fullmatch
+def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Returns whether the parts of a path match the parts of a pattern."""
+    if not path or not pattern:
+        return not path and not pattern
+    name, (part, *rest) = path[0], pattern
+    is_visible = part.startswith(".") or not name.startswith(".")
+    if part == "**":
+        return _matches(path, rest) or (is_visible and _matches(path[1:], pattern))
+    return is_visible and fnmatch.fnmatchcase(name, part) and _matches(path[1:], rest)
 
 
 def _folder(path: str) -> str:

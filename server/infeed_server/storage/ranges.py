@@ -54,17 +54,14 @@ class RangeReader:
     def __init__(
         self,
         files: Sequence[StoredFile],
-        since: str = "the server listed it",
         threads: int = 1,
         *,
         keep_open: bool = True,
     ) -> None:
         """Reads local files in `threads` threads per call, to hide their latency, and objects with
-        as many requests as there are ranges. `since` says in errors when a file was as it is
-        expected. Without `keep_open`, each read opens its file, and so notices one that took its
-        path."""
+        as many requests as there are ranges. Without `keep_open`, each read opens its file, and so
+        notices one that took its path."""
         self.files = files
-        self._since = since
         self._keep_open = keep_open
         self._handles = FileHandlePool(self._open)
         self._requests = RangeRequests()
@@ -140,8 +137,7 @@ class RangeReader:
             failed = []
             for group, result in zip(left, results, strict=True):
                 if isinstance(result, ChangedObjectError):
-                    path = group.listed.path
-                    raise changed_error(path, self._since, result.strerror or "") from result
+                    raise changed_error(group.listed.path, result.strerror or "") from result
                 if isinstance(result, OSError):
                     failed.append((group, result))
                 else:
@@ -160,7 +156,7 @@ class RangeReader:
 
     def _check_stamp(self, listed: StoredFile, stamp: FileStamp) -> None:
         if stamp != listed.stamp:
-            raise changed_error(listed.path, self._since, listed.stamp.difference(stamp))
+            raise changed_error(listed.path, listed.stamp.difference(stamp))
 
 
 def _grouped(

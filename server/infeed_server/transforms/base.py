@@ -81,6 +81,14 @@ class Transform(Definition):
         """Returns the error for a problem of this transform."""
         return ConfigError(problem, at=(self.name,))
 
+    def get_field(self, sample: Sample, field: str) -> tf.Tensor:
+        """Returns the field's tensor. Raises `ConfigError` with the available fields."""
+        if field not in sample:
+            hint = did_you_mean(field, sorted(sample))
+            available = ", ".join(sorted(sample))
+            raise self.error(f"no field {field!r}{hint}; available: {available}")
+        return sample[field]
+
     def apply(self, sample: Sample, key: Key) -> Sample:
         """Transforms a sample. Runs inside a graph; raises `ConfigError` when traced."""
         raise NotImplementedError(type(self).__name__)
@@ -127,14 +135,14 @@ class FieldTransform(Transform):
     def apply(self, sample: Sample, key: Key) -> Sample:
         return {
             **sample,
-            self.field: self.apply_field(get_field(sample, self.field, self.name), key),
+            self.field: self.apply_field(self.get_field(sample, self.field), key),
         }
 
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         raise NotImplementedError(type(self).__name__)
 
     def draw(self, sample: Sample, key: Key) -> Drawn:
-        return self.draw_field(get_field(sample, self.field, self.name), key)
+        return self.draw_field(self.get_field(sample, self.field), key)
 
     def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:  # noqa: ARG002
         """Returns what `draw` does, for `apply_field`."""
@@ -177,16 +185,6 @@ def draw_number(name: str) -> int:
     """Returns 64 bits, signed, for the name of draws."""
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "little", signed=True)
-
-
-def get_field(sample: Sample, field: str, transform: str) -> tf.Tensor:
-    """Returns the field's tensor. Raises `ConfigError` with the available fields."""
-    if field not in sample:
-        hint = did_you_mean(field, sorted(sample))
-        raise ConfigError(
-            f"no field {field!r}{hint}; available: {', '.join(sorted(sample))}", at=(transform,)
-        )
-    return sample[field]
 
 
 def require_bytes(x: tf.Tensor, step: FieldTransform, *, instead: str) -> tf.Tensor:

@@ -16,7 +16,6 @@ from infeed_server.transforms.base import (
     FieldTransform,
     Key,
     Transform,
-    get_field,
     require_at_run_time,
     require_bytes,
 )
@@ -133,7 +132,7 @@ class DecodeAndCrop(Transform):
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
         field = self.decode.field
-        value = get_field(sample, field, self.decode.name)
+        value = self.decode.get_field(sample, field)
         contents = require_bytes(value, self.decode, instead="an image is decoded once")
         decoding = self.decode.decoding
 

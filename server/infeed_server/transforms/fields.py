@@ -9,7 +9,7 @@ from pydantic import ByteSize, Field, field_validator, model_validator
 from typing_extensions import Self, override
 
 from infeed_server.sources.base import Sample
-from infeed_server.transforms.base import FieldName, Key, Transform, get_field
+from infeed_server.transforms.base import FieldName, Key, Transform
 from infeed_server.transforms.option_types import Names
 
 
@@ -35,7 +35,7 @@ class Rename(Transform):
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
         for old, new in self.names.items():
-            get_field(sample, old, self.name)
+            self.get_field(sample, old)
             if new in sample and new not in self.names:
                 raise self.error(
                     f"{old!r} cannot be renamed to {new!r}, a field that exists; "
@@ -60,7 +60,7 @@ class Drop(Transform):
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
         for field in self.names:
-            get_field(sample, field, self.name)
+            self.get_field(sample, field)
         return {field: value for field, value in sample.items() if field not in self.names}
 
     @override

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self, override
 
 from infeed.shared.errors import ConfigError, UserCodeError, within
@@ -22,7 +22,7 @@ from infeed_server.config.function_identity import (
 )
 from infeed_server.config.importer import load, named_in
 from infeed_server.config.user_errors import user_traceback
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, check_code_name
 from infeed_server.sources.python.functions import FunctionOptions, identity_digest
 from infeed_server.sources.python.source import DeclaredFields, declared_fields
 from infeed_server.storage.faults import is_storage_fault
@@ -45,7 +45,7 @@ class Map(RandomTransform):
 
     shorthand: ClassVar[str | None] = "function"
 
-    function: str | Callable[..., Any]
+    function: Annotated[str | Callable[..., Any], AfterValidator(check_code_name)]
     """The function; in Python it may be the function itself."""
     keyed: bool | None = None
     """Whether the function gets the sample's key; by default, if it has a second positional
@@ -60,13 +60,6 @@ class Map(RandomTransform):
     processes: Annotated[int, Field(ge=0, le=256)] | None = None
     """With `python`, behind any source but `python`: worker processes that call the function; by
     default none, but one thread of the server."""
-
-    @field_validator("function")
-    @classmethod
-    def _check_name(cls, value: Any) -> Any:
-        if isinstance(value, str) and not all(value.partition(":")):
-            raise ValueError("should be of the form module:attr")
-        return value
 
     @model_validator(mode="after")
     def _check_python(self) -> Self:

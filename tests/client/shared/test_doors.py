@@ -24,7 +24,6 @@ def test_objects_are_found_by_name_and_imported_when_asked_for(
     monkeypatch.syspath_prepend(tmp_path)
     door = Door("infeed.tests", "thing")
     assert door.names() == ["five", "seven", "six"]
-    assert door.names_of("NUMBER") == ["seven"]
     assert door.place("seven") == "seven_things:NUMBER of seven-things 1.0"
     assert door.load("seven") == 7
     with pytest.raises(ConfigError, match=r"^the thing 'six' of seven-things 1\.0 cannot be impor"):

@@ -19,7 +19,7 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_graph import sample_function, step_key
-from infeed_server.sources import open_source
+from infeed_server.sources.registry import open_source
 
 FLIP: dict[str, Any] = {"random_flip_left_right": {"field": "image"}}
 BRIGHT: dict[str, Any] = {"random_brightness": {"field": "image", "max_delta": 0.2}}

@@ -11,7 +11,7 @@ from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_cache import CachedSource
-from infeed_server.sources import open_source
+from infeed_server.sources.registry import open_source
 
 NORMALIZE: dict[str, Any] = {"normalize": {"field": "image", "scale": 255.0}}
 

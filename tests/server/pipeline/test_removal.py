@@ -12,7 +12,7 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.removal import removed_samples
-from infeed_server.sources import Source
+from infeed_server.sources.base import Source
 
 FILES = ("a/cat.png", "a/dog.png", "b/cat.png", "b/ape.png", "b/bigape.png")
 

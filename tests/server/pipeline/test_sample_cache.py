@@ -17,7 +17,7 @@ from infeed_server.pipeline import sample_cache
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
-from infeed_server.sources import open_source
+from infeed_server.sources.registry import open_source
 
 COUNT = 50
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError, UserCodeError
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import open_source
+from infeed_server.sources.registry import open_source
 from infeed_server.transforms.base import Step
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import open_source
+from infeed_server.sources.registry import open_source
 
 PNG = tf.io.encode_png(np.zeros((8, 8, 3), np.uint8)).numpy()
 NUMBERS = np.random.default_rng(0)

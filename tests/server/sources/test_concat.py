@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, SampleError, SourceError
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import Source
+from infeed_server.sources.base import Source
 
 
 def open_all(*sources: Any) -> Source:
@@ -59,7 +59,7 @@ def test_samples_are_numbered_and_read_in_any_order(tmp_path: Path) -> None:
     assert source.provenance(4).file.endswith("0.tfrecord")
     assert source.provenance(5).file.endswith("1.tfrecord")
     assert source.provenance(5).offset == source.provenance(0).offset
-    assert source.stamp
+    assert source.places.stamp
 
 
 def test_identity_has_the_parts_in_their_order(tmp_path: Path) -> None:
@@ -109,13 +109,20 @@ def test_labels_must_number_the_same_classes(folders: Path) -> None:
         open_all(one, other)
 
 
-def test_a_bad_sample_has_its_number_of_the_whole(folders: Path) -> None:
-    one, two = ({"images": str(folders / name)} for name in ("one", "two"))
-    source = open_all(one, two)
-    (folders / "two" / "cat" / "a.png").write_bytes(b"")
-    with pytest.raises((SampleError, SourceError)) as raised:
-        source.read(np.array([0, 2, 1]))
-    assert raised.value.metadata.get("sample_id", "2") == "2"
+def test_a_bad_sample_has_its_number_of_the_whole(tmp_path: Path) -> None:
+    definitions = []
+    for name, rows in (("one", "a.png,0\nb.png,1\n"), ("two", "b.png,1\n")):
+        (tmp_path / name).mkdir()
+        for file in ("a.png", "b.png"):
+            (tmp_path / name / file).write_bytes(b"")
+        (tmp_path / f"{name}.csv").write_text(f"file,label\n{rows}")
+        labels = str(tmp_path / f"{name}.csv")
+        definitions.append({"images": str(tmp_path / name), "labels": labels})
+    source = open_all(*definitions)
+    for _ in range(2):
+        with pytest.raises(SampleError, match=r"^sample 2 has no label: .*two/a\.png") as raised:
+            source.read(np.array([0, 3, 2]))
+        assert raised.value.metadata["sample_id"] == "2"
 
 
 def test_an_added_source_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from tests.harness.real_stores import needs_stores, put
 from tests.harness.writers import FOLDER, needs_writers, run_writer
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources import open_source
-from infeed_server.sources.registry import AnySource
+from infeed_server.sources.registry import AnySource, open_source
 from infeed_server.storage.files import INDEX_SUFFIX
 
 pytestmark = [pytest.mark.slow, needs_stores, needs_writers]

@@ -99,7 +99,7 @@ def test_replaced_object_is_a_changed_file(store: ObjectServer) -> None:
     assert read(ranges, 5, 10) == CONTENT[5:15]
     assert read(ranges, 5, 0) == b""  # which no range is
     store.objects["bkt/a/x y.bin"] = CONTENT[::-1]
-    with pytest.raises(SourceError, match=r"x y\.bin changed since the server listed it") as caught:
+    with pytest.raises(SourceError, match=r"x y\.bin changed since it was opened") as caught:
         read(ranges, 5, 10)
     assert caught.value.metadata["fault"] == "changed"
 

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import MissingExtraError, SourceError
-from infeed_server.sources.base import Columns, Indices, Sample
-from infeed_server.sources.located import FilesSource
+from infeed_server.sources.base import Columns, Sample, Source
+from infeed_server.sources.places import Indices, InFiles
 from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.storage.faults import retry_faults
 from infeed_server.storage.files import changed_error, damaged_error, reading, stat_file
@@ -103,21 +103,21 @@ def library() -> Any:
         ) from error
 
 
-class ArrayRecordReader(FilesSource):
+class ArrayRecordReader(Source):
     """Reads records by index; a file has a reader for each thread that reads it. Thread-safe."""
 
     def __init__(
         self, files: Sequence[RecordFile], features: Mapping[str, FeatureOptions] | None
     ) -> None:
-        self.number([file.file for file in files], [file.records for file in files])
+        self._records = InFiles([file.file for file in files], [file.records for file in files])
         self._one_by_one = [file.is_read_one_by_one for file in files]
         self._features = features
-        self.parsed = features is None
         self._readers = FileHandlePool(lambda number: open_reader(files[number].file.path))
-        self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
         options = {name: feature.model_dump_json() for name, feature in (features or {}).items()}
         digests = [file.digest for file in files]
-        self.identity = hashlib.sha256(f"arrayrecord {digests} {options}".encode()).hexdigest()
+        identity = hashlib.sha256(f"arrayrecord {digests} {options}".encode()).hexdigest()
+        columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
+        super().__init__(self._records, columns, identity, parsed=features is None)
 
     def parse(self, columns: Sample) -> Sample:
         if self._features is None:
@@ -130,12 +130,12 @@ class ArrayRecordReader(FilesSource):
         records = np.empty(len(indices), object)
         # Sorted, so that records of one group are near to each other.
         slots = np.argsort(indices, kind="stable")
-        numbers = self.files_of(indices[slots])
+        numbers = self._records.files_of(indices[slots])
         for number in np.unique(numbers).tolist():
             of_file = slots[numbers == number]
-            positions = (indices[of_file] - self.first[number]).tolist()
+            positions = (indices[of_file] - self._records.first[number]).tolist()
             read = partial(self._read_file, number, positions)
-            records[of_file] = retry_faults(read, self.files[number].path)
+            records[of_file] = retry_faults(read, self._records.files[number].path)
         return {RECORD_COLUMN: records}
 
     def _read_file(self, number: int, positions: list[int]) -> Sequence[bytes]:
@@ -158,18 +158,18 @@ class ArrayRecordReader(FilesSource):
 
     def _check(self, number: int) -> None:
         """Raises `SourceError` if the file changed, `OSError` if it cannot be looked at."""
-        path, listed = self.files[number]
+        path, listed = self._records.files[number]
         if (stamp := stat_file(path)) != listed:
-            raise changed_error(path, "the server opened it", listed.difference(stamp))
+            raise changed_error(path, listed.difference(stamp))
 
     def _damaged(self, number: int, position: int, problem: str) -> SourceError:
-        index = int(self.first[number]) + position
+        index = int(self._records.first[number]) + position
         return damaged_error(
-            self.files[number].path,
-            f" is damaged: record {position} cannot be read: {problem}",
+            self._records.files[number].path,
+            f" is damaged, record {position}: {problem}",
             "put a good copy in its place and restart the server, or if every server's copy has "
             "this damage, write the file again without the record",
-            sample_id=index,
+            sample=index,
         )
 
 

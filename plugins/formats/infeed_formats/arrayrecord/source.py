@@ -79,7 +79,7 @@ def _look_at(file: StoredFile) -> RecordFile:
             size = min(file.stamp.size, _TAIL_BYTES + _TAIL_BYTES_PER_RECORD * records)
             tail = handle.read(file.stamp.size - size, size)
             if handle.stamp() != file.stamp:
-                raise changed_error(file.path, "the server listed it")
+                raise changed_error(file.path)
     digest = hashlib.sha256(f"{file.stamp.size} {records} {options}\n".encode() + tail)
     return RecordFile(file, records, options, digest.hexdigest())
 

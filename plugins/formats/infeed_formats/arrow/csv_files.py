@@ -13,7 +13,7 @@ from pydantic import Field
 
 from infeed.shared.errors import SourceError
 from infeed_formats.arrow.fields import SEVERAL, pyarrow
-from infeed_formats.arrow.tables import ColumnNames, Part, TableReader
+from infeed_formats.arrow.tables import ColumnNames, Part, TableReader, choose_columns, rows_of
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback, require_names
 from infeed_server.storage.faults import one_line
 from infeed_server.storage.files import abbreviate, read_bytes
@@ -66,19 +66,17 @@ class CsvRows(TableReader):
         kinds = {field: _type_of(whole, value) for field, value in chosen.items()}
         for field, value in chosen.items():
             _refuse_losses(first, whole, value, kinds[field])
-        self.set_types(kinds, None if columns is None else [*columns], {}, first)
-        served = {field.name: chosen[field.name] for field in self.fields}
-        described = [(field.name, str(field), served[field.name]) for field in self.fields]
+        served = choose_columns(kinds, None if columns is None else [*columns], {}, first)
+        described = [(field.name, str(field), chosen[field.name]) for field in served.fields]
         digest.update(repr(described).encode())
-        self.identity = digest.hexdigest()
         self._parts: list[Part] = [
-            {field: _array(table, value, kinds[field]) for field, value in served.items()}
+            {name: _array(table, value, kinds[name]) for name, _, value in described}
             for table in tables
         ]
-        self.load = self._load
-        self.set_parts(files, [table.num_rows for table in tables], first)
+        rows = rows_of(files, [table.num_rows for table in tables], first)
+        super().__init__(rows, served, digest.hexdigest())
 
-    def _load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
+    def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
         return ((number, self._parts[number]) for number in parts)
 
 

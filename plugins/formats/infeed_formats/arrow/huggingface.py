@@ -11,7 +11,15 @@ from pydantic import field_validator
 from infeed.shared.errors import SourceError
 from infeed_formats.arrow import fields
 from infeed_formats.arrow.saved_dataset import read_saved, require_saved
-from infeed_formats.arrow.tables import ColumnNames, Part, Shapes, TableReader, part_of_table
+from infeed_formats.arrow.tables import (
+    ColumnNames,
+    Part,
+    Shapes,
+    TableReader,
+    choose_columns,
+    part_of_table,
+    rows_of,
+)
 from infeed_server.config.model import Finding
 from infeed_server.sources.arrays.npy_files import MappedFile
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
@@ -58,46 +66,36 @@ class SavedRows(TableReader):
     that are read are in memory."""
 
     def __init__(self, folder: str, columns: Sequence[str] | None, shapes: Shapes) -> None:
-        self._saved = read_saved(folder)
-        self._asked = columns, {**self._saved.shapes, **shapes}
-        self.classes = self._saved.classes
-        self._types: dict[str, str] = {}
+        self._encoded = (saved := read_saved(folder)).encoded
         self._parts: list[Part] = []
         self._mapped: list[MappedFile] = []
         """The file of each part."""
         self._checked: set[int] = set()
-        sizes: list[int] = []
-        for path in self._saved.files:
-            mapped, table = _map(path)
-            chosen = self._choose(path, table.schema)
+        tables = [_map(path) for path in saved.files]
+        sources = [self._sources(mapped.path, table.schema) for mapped, table in tables]
+        kinds = {name: kind for name, (_, kind) in sources[0].items()}
+        chosen = choose_columns(kinds, columns, {**saved.shapes, **shapes}, saved.files[0])
+        names = [field.name for field in chosen.fields]
+        for (mapped, table), own in zip(tables, sources, strict=True):
+            if any(name not in own or str(own[name][1]) != str(kinds[name]) for name in names):
+                raise SourceError(
+                    f"{mapped.path} has other columns or types than {saved.files[0]}; save them "
+                    "again",
+                    file=mapped.path,
+                )
             for batch in table.to_batches():
                 whole = fields.pyarrow().Table.from_batches([batch])
-                self._parts.append(part_of_table(whole, chosen))
+                self._parts.append(part_of_table(whole, {name: own[name][0] for name in names}))
                 self._mapped.append(mapped)
-            sizes.append(mapped.stamp.size)
-        parts = [StoredFile(mapped.path, mapped.stamp) for mapped in self._mapped]
-        self.set_parts(parts, [len(next(iter(part.values()))) for part in self._parts], folder)
-        listed = [f"{field.name}: {field}" for field in self.fields]
-        described = f"huggingface {self._saved.fingerprint} {sizes} {listed}"
-        self.identity = hashlib.sha256(described.encode()).hexdigest()
-        self.load = self._load
+        rows = [len(next(iter(part.values()))) for part in self._parts]
+        parts = rows_of([StoredFile(one.path, one.stamp) for one in self._mapped], rows, folder)
+        sizes = [mapped.stamp.size for mapped, _ in tables]
+        listed = [f"{field.name}: {field}" for field in chosen.fields]
+        described = f"huggingface {saved.fingerprint} {sizes} {listed}"
+        identity = hashlib.sha256(described.encode()).hexdigest()
+        super().__init__(parts, chosen, identity, classes=saved.classes)
 
-    def _choose(self, path: str, schema: Any) -> dict[str, str]:
-        """Returns the column of each field in the flattened table of a file. Raises `SourceError`
-        if its types are not the first file's."""
-        sources = self._sources(path, schema)
-        kinds = {name: sources[name][1] for name in sources}
-        if not self._types:
-            self.set_types(kinds, *self._asked, path)
-            self._types = {field.name: str(kinds[field.name]) for field in self.fields}
-        elif {name: str(kinds.get(name)) for name in self._types} != self._types:
-            first = self._saved.files[0]
-            raise SourceError(
-                f"{path} has other columns or types than {first}; save them again", file=path
-            )
-        return {field.name: sources[field.name][0] for field in self.fields}
-
-    def _load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
+    def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
         for number in parts:
             mapped = self._mapped[number]
             mapped.check()  # a mapping of a file that became shorter must not be read
@@ -115,7 +113,7 @@ class SavedRows(TableReader):
         self._checked.add(number)
 
     def remedy(self, column: str) -> str:
-        if column not in self._saved.encoded:
+        if column not in self._encoded:
             return ""
         return (
             "; the row may have the path of a file alone: load the data set where its files are, "
@@ -126,8 +124,8 @@ class SavedRows(TableReader):
         """Returns the column and the type of each field in a flattened table."""
         with fields.decoding(path, "its schema"):
             kinds = fields.column_types(schema)
-        names = {f"{name}.bytes": name for name in self._saved.encoded}
-        hidden = [f"{name}.path" for name in self._saved.encoded]
+        names = {f"{name}.bytes": name for name in self._encoded}
+        hidden = [f"{name}.path" for name in self._encoded]
         return {
             names.get(column, column): (column, kind)
             for column, kind in kinds.items()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 
 from infeed_formats.arrow.tables import Part
 from infeed_server.sources.base import READ_THREADS
-from infeed_server.storage.flights import Flights
 
 
 class PartCache:
@@ -22,10 +22,10 @@ class PartCache:
         self._sizes = sizes
         self._load = load
         self._lock = threading.Lock()
-        self._kept: dict[int, tuple[Part, int]] = {}
-        """Part and its bytes; the one used last is the last."""
-        self._bytes = 0
-        self._flights = Flights(self._find, self._load_parts)
+        self._parts: dict[int, Future[Part]] = {}
+        """Parts that are kept or loaded; the one used last is the last."""
+        self._kept: dict[int, int] = {}
+        """The bytes of those that are kept."""
 
     def get(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
         """Yields parts with their numbers: those that together need little memory are loaded at the
@@ -34,29 +34,37 @@ class PartCache:
         for part in parts:
             some.append(part)
             if part == parts[-1] or sum(self._sizes[one] for one in some) >= self._at_once:
-                yield from zip(some, self._flights.get(some), strict=True)
+                yield from zip(some, self._get(some), strict=True)
                 some = []
 
-    def _find(self, number: int) -> Part | None:
+    def _get(self, numbers: Sequence[int]) -> list[Part]:
         with self._lock:
-            if number not in self._kept:
-                return None
-            self._kept[number] = self._kept.pop(number)
-            return self._kept[number][0]
+            absent = [number for number in numbers if number not in self._parts]
+            wanted = {n: self._parts.pop(n) if n in self._parts else Future() for n in numbers}
+            self._parts |= wanted
+        # Its own first: another thread may wait for them, and this one for the other's.
+        if absent:
+            self._fill(absent)
+        return [future.result() for future in wanted.values()]
 
-    def _load_parts(self, numbers: Sequence[int]) -> Sequence[Part]:
-        parts = self._load(numbers)
+    def _fill(self, numbers: Sequence[int]) -> None:
+        """Loads parts, and keeps them."""
+        try:
+            parts = self._load(numbers)
+        except BaseException as error:
+            with self._lock:
+                futures = [self._parts.pop(number) for number in numbers]
+            for future in futures:
+                future.set_exception(error)
+            raise
         with self._lock:
             for number, part in zip(numbers, parts, strict=True):
-                self._keep(number, part)
-        return parts
+                self._parts[number].set_result(part)
+                self._kept[number] = sum(column.nbytes for column in part.values())
+                if self._kept[number] > self._limit:
+                    self._drop(number)
+            while sum(self._kept.values()) > self._limit:
+                self._drop(next(number for number in self._parts if number in self._kept))
 
-    def _keep(self, number: int, part: Part) -> None:
-        size = sum(column.nbytes for column in part.values())
-        if size > self._limit:
-            return
-        self._kept[number] = part, size
-        self._bytes += size
-        while self._bytes > self._limit:
-            _, freed = self._kept.pop(next(iter(self._kept)))
-            self._bytes -= freed
+    def _drop(self, number: int) -> None:
+        del self._parts[number], self._kept[number]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,14 @@ from infeed_formats.arrow.open_group import OpenGroup
 from infeed_formats.arrow.part_cache import PartCache
 from infeed_formats.arrow.partitions import read_partitions
 from infeed_formats.arrow.saved_dataset import stored_classes
-from infeed_formats.arrow.tables import Part, Shapes, TableReader, part_of_table
+from infeed_formats.arrow.tables import (
+    Part,
+    Shapes,
+    TableReader,
+    choose_columns,
+    part_of_table,
+    rows_of,
+)
 from infeed_server.sources.class_names import class_conflict
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
@@ -35,6 +42,15 @@ class _Group(NamedTuple):
     decompressed: int
 
 
+def _describe(names: Sequence[str], kinds: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what of the columns must be the same in all files."""
+    described = {}
+    for name in names:
+        field = fields.field_of(name, kinds[name]) if name in kinds else None
+        described[name] = f"{field} {fields.time_unit(kinds[name])}".strip() if field else "no"
+    return described
+
+
 class RowGroups(TableReader):
     """Rows of Parquet files; a part is a row group, of which the last ones are kept."""
 
@@ -46,11 +62,11 @@ class RowGroups(TableReader):
         cache_bytes: int,
     ) -> None:
         """Reads the footers, and nothing else. Raises `SourceError`."""
-        self._ranges = RangeReader(files, "it was opened")
+        self._ranges = RangeReader(files)
         self._metadata: list[Any] = []
         self._groups: list[_Group] = []
         self._leaves: list[list[str]] = []
-        described: dict[str, str] = {}
+        chosen, classes, described = None, dict[str, Sequence[str]](), dict[str, str]()
         digest = hashlib.sha256(b"parquet\n")
         self._partitions = read_partitions([file.path for file in files], columns or ())
         for number, (content, metadata) in enumerate(read_footers(self._ranges)):
@@ -59,28 +75,34 @@ class RowGroups(TableReader):
             # What the file has as well is read of the file.
             folders = {n: v for n, v in self._partitions[number].items() if n not in kinds}
             kinds |= {name: value.type for name, value in folders.items()}
-            classes = stored_classes(metadata.metadata)
-            if not number:
-                self.set_types(kinds, columns, shapes, files[0].path)
-                self.classes = {name: classes[name] for name in self.columns if name in classes}
-                described = self._describe(kinds)
-            elif (other := self._describe(kinds)) != described:
+            stored = stored_classes(metadata.metadata)
+            if chosen is None:
+                chosen = choose_columns(kinds, columns, shapes, files[0].path)
+                names = [field.name for field in chosen.fields]
+                classes = {name: stored[name] for name in names if name in stored}
+                described = _describe(names, kinds)
+            elif (other := _describe(names, kinds)) != described:
                 raise self._other_types(number, other, described)
-            self._check_classes(number, classes)
-            self._add_groups(number, metadata)
+            self._check_classes(number, stored, classes)
+            self._add_groups(number, metadata, names)
             digest.update(content)
-            folders = {name: folders[name] for name in self.columns if name in folders}
+            folders = {name: folders[name] for name in names if name in folders}
             digest.update("".join(f"{name} {folders[name]!s}\n" for name in folders).encode())
             self._partitions[number] = folders
+        assert chosen is not None  # there is a file
         digest.update(repr(described).encode())
-        self.identity = digest.hexdigest()
-        self.set_parts(
-            [files[group.file] for group in self._groups], self.group_rows, files[0].path
-        )
         sizes = [group.decompressed for group in self._groups]
         self._cache = PartCache(cache_bytes, sizes, self._read)
-        self.load = self._cache.get
-        self.advice = self._advise(cache_bytes)
+        super().__init__(
+            rows_of([files[g.file] for g in self._groups], self.group_rows, files[0].path),
+            chosen,
+            digest.hexdigest(),
+            classes=classes,
+            advice=self._advise(cache_bytes),
+        )
+
+    def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
+        return self._cache.get(parts)
 
     @property
     def group_rows(self) -> list[int]:
@@ -110,7 +132,7 @@ class RowGroups(TableReader):
         return counts
 
     def _advise(self, cache_bytes: int) -> str:
-        most = max(self.group_rows)
+        most = max(self.group_rows, default=0)
         if most <= _MANY_ROWS or self.total_bytes <= cache_bytes:
             return ""
         largest = max(group.decompressed for group in self._groups)
@@ -123,17 +145,11 @@ class RowGroups(TableReader):
     def close(self) -> None:
         self._ranges.close()
 
-    def _describe(self, kinds: Mapping[str, Any]) -> dict[str, str]:
-        """Returns what must be the same in all files."""
-        described = {}
-        for name in (field.name for field in self.fields):
-            field = fields.field_of(name, kinds[name]) if name in kinds else None
-            described[name] = f"{field} {fields.time_unit(kinds[name])}".strip() if field else "no"
-        return described
-
-    def _check_classes(self, file: int, classes: Mapping[str, Sequence[str]]) -> None:
+    def _check_classes(
+        self, file: int, classes: Mapping[str, Sequence[str]], expected: Mapping[str, Sequence[str]]
+    ) -> None:
         """Raises `SourceError` for a number that is another class than in the first file."""
-        for name, names in self.classes.items():
+        for name, names in expected.items():
             if problem := class_conflict(classes.get(name, ()), names):
                 path, first = self._ranges.files[file].path, self._ranges.files[0].path
                 raise SourceError(
@@ -154,11 +170,11 @@ class RowGroups(TableReader):
             file=path,
         )
 
-    def _add_groups(self, file: int, metadata: Any) -> None:
+    def _add_groups(self, file: int, metadata: Any, names: Sequence[str]) -> None:
         with fields.decoding(self._ranges.files[file].path, "its footer"):
             schema = metadata.schema
             paths = [schema.column(number).path for number in range(len(schema))]
-            served = tuple(f"{field.name}." for field in self.fields)
+            served = tuple(f"{name}." for name in names)
             self._leaves.append([path for path in paths if f"{path}.".startswith(served)])
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)

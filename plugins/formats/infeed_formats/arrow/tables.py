@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,9 @@ from infeed_formats.arrow.fields import (
     to_rows,
 )
 from infeed_server.config.model import as_tuple
-from infeed_server.sources.base import Columns, Indices, require_names
+from infeed_server.sources.base import Columns, require_names
 from infeed_server.sources.columns import ColumnSource
-from infeed_server.sources.located import FilesSource
+from infeed_server.sources.places import Indices, InFiles
 from infeed_server.sources.python.values import Field as FieldType
 from infeed_server.storage.files import abbreviate
 from infeed_server.storage.stamp import StoredFile
@@ -41,35 +42,33 @@ Part = Mapping[str, Any]
 """Arrays of Arrow of consecutive rows, by the name of their field."""
 
 
-class TableReader(ColumnSource, FilesSource):
-    """Reads rows of files by index, in parts such as row groups, which are read as a whole; `files`
-    has the file of each part. Thread-safe."""
+class ChosenColumns(NamedTuple):
+    """The fields of a table, and its other columns with their types."""
 
+    fields: tuple[FieldType, ...]
     left_out: Mapping[str, str]
-    """Columns that cannot be served, and their types, unless columns are named."""
 
-    def set_types(
+
+class TableReader(ColumnSource):
+    """Reads rows of files by index, in parts such as row groups, which are read as a whole.
+    Thread-safe."""
+
+    def __init__(
         self,
-        kinds: Mapping[str, Any],
-        columns: Sequence[str] | None,
-        shapes: Shapes,
-        file: str,
+        parts: InFiles,
+        chosen: ChosenColumns,
+        identity: str,
+        *,
+        classes: Mapping[str, Sequence[str]] = {},
+        advice: str = "",
     ) -> None:
-        """Chooses the fields from the types of the columns; warns of those that are left out."""
-        self.set_fields(choose_fields(kinds, columns, shapes, file))
-        self.left_out = {n: str(kind) for n, kind in kinds.items() if n not in self.columns}
-        if columns is None and self.left_out:
-            texts = [f"{name} ({kind})" for name, kind in self.left_out.items()]
-            log.warning("%s: left out, as it cannot be served: %s", file, abbreviate(texts))
+        """`parts` has the file and the number of rows of each part."""
+        super().__init__(parts, chosen.fields, identity, classes=classes, advice=advice)
+        self.parts, self.left_out = parts, chosen.left_out
 
-    def set_parts(self, files: Sequence[StoredFile], rows: Sequence[int], first: str) -> None:
-        """Takes the file and the rows of each part. Raises `SourceError` if there is none."""
-        self.number(files, rows)
-        if not len(self):
-            raise SourceError(f"{first}: no row in the files; leave them out", file=first)
-
-    load: Callable[[Sequence[int]], Iterator[tuple[int, Part]]]
-    """Yields parts with their numbers, by number. Raises `SourceError`."""
+    @abstractmethod
+    def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
+        """Yields parts with their numbers, by number. Raises `SourceError`."""
 
     def remedy(self, column: str) -> str:  # noqa: ARG002 - of some columns
         """Returns what to do about a null, for the end of a message."""
@@ -86,9 +85,9 @@ class TableReader(ColumnSource, FilesSource):
         if field is None or field.shape or self.total_bytes > _MAX_SEARCHED_BYTES:
             return None
         values = field.empty(len(self))
-        for number in range(len(self.files)):
+        for number in range(len(self.parts.files)):
             for _, part in self.load([number]):
-                rows = slice(*self.first[number : number + 2].tolist())
+                rows = slice(*self.parts.first[number : number + 2].tolist())
                 try:
                     values[rows] = to_rows(part[name], field)
                 except RowError as error:
@@ -98,21 +97,18 @@ class TableReader(ColumnSource, FilesSource):
 
     def count_nulls(self) -> Mapping[str, int]:
         """Returns how many rows, or values in lists, of each field are known to be null."""
-        parts = [part for _, part in self.load(range(len(self.files)))]
+        parts = [part for _, part in self.load(range(len(self.parts.files)))]
         names = [field.name for field in self.fields]
         return {name: sum(part[name].null_count for part in parts) for name in names}
 
     def read(self, indices: Indices) -> Columns:
-        return self.to_columns(self.read_arrays(indices))
-
-    def read_arrays(self, indices: Indices) -> Columns:
         """Reads rows, each part once. Raises `SampleError` for the first row with a null."""
-        parts = self.files_of(indices)
+        parts = self.parts.files_of(indices)
         columns = {field.name: field.empty(len(indices)) for field in self.fields}
         bad: dict[int, tuple[str, RowError]] = {}
         for number, part in self.load(np.unique(parts).tolist()):
             slots = np.flatnonzero(parts == number)
-            rows = pyarrow().array(indices[slots] - self.first[number])
+            rows = pyarrow().array(indices[slots] - self.parts.first[number])
             for field in self.fields:
                 try:
                     values = to_rows(part[field.name].take(rows), field)
@@ -122,11 +118,19 @@ class TableReader(ColumnSource, FilesSource):
         if bad:
             slot = min(bad)
             index, (column, reason) = int(indices[slot]), bad[slot]
-            file = self.files[self.file_of(index)]
-            row = index - self.first[self.files.index(file)]
+            path = self.provenance(index).file
+            first = next(n for n, file in enumerate(self.parts.files) if file.path == path)
             problem = f"its column {column!r} {reason}{self.remedy(column)}"
-            raise self.sample_error(index, problem, f"{file.path}, row {row}")
-        return columns
+            row = index - self.parts.first[first]
+            raise self.sample_error(index, problem, f"{path}, row {row}")
+        return self.to_columns(columns)
+
+
+def rows_of(files: Sequence[StoredFile], rows: Sequence[int], first: str) -> InFiles:
+    """Returns the rows of parts, each in a file. Raises `SourceError` if there is none."""
+    if not sum(rows):
+        raise SourceError(f"{first}: no row in the files; leave them out", file=first)
+    return InFiles(files, rows)
 
 
 def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
@@ -143,10 +147,10 @@ def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
     }
 
 
-def choose_fields(
+def choose_columns(
     kinds: Mapping[str, Any], columns: Sequence[str] | None, shapes: Shapes, file: str
-) -> tuple[FieldType, ...]:
-    """Returns the fields of the named columns, or of all that can be served. Raises
+) -> ChosenColumns:
+    """Chooses the named columns, or all that can be served; warns of the others. Raises
     `SourceError`."""
     found = {name: field_of(name, kind) for name, kind in kinds.items()}
     served = {name: field for name, field in found.items() if field is not None}
@@ -165,9 +169,13 @@ def choose_fields(
             + (abbreviate([f"{name} ({kind})" for name, kind in kinds.items()]) or "none"),
             file=file,
         )
-    return tuple(
-        _shaped(served[name], shapes.get(name), file) for name in dict.fromkeys(columns or served)
-    )
+    chosen = dict.fromkeys(columns or served)
+    left_out = {name: str(kind) for name, kind in kinds.items() if name not in chosen}
+    if columns is None and left_out:
+        texts = [f"{name} ({kind})" for name, kind in left_out.items()]
+        log.warning("%s: left out, as it cannot be served: %s", file, abbreviate(texts))
+    fields = (_shaped(served[name], shapes.get(name), file) for name in chosen)
+    return ChosenColumns(tuple(fields), left_out)
 
 
 def _shaped(field: FieldType, shape: tuple[int | None, ...] | None, file: str) -> FieldType:

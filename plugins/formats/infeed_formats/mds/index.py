@@ -12,8 +12,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.described import check_names, read_description
-from infeed_server.storage.files import stamps_below
+from infeed_formats.described import check_names, read_description, stamps_below
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 

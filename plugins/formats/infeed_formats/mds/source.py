@@ -20,13 +20,12 @@ from infeed_server.config.model import Finding, as_tuple
 from infeed_server.sources.base import (
     Columns,
     IndexedDefinition,
-    Indices,
     ProgressCallback,
     find_missing,
     require_names,
 )
 from infeed_server.sources.columns import ColumnSource
-from infeed_server.sources.located import LocatedSource
+from infeed_server.sources.places import Indices, Located, sample_error
 from infeed_server.sources.python.elements import (
     Example,
     example_indices,
@@ -63,7 +62,7 @@ class MdsSource(IndexedDefinition):
         return MdsReader(shards, list_shards(root, shards), self.fields, progress)
 
 
-class MdsReader(ColumnSource, LocatedSource):
+class MdsReader(ColumnSource):
     """Reads samples by index, each in one range. Thread-safe."""
 
     def __init__(
@@ -77,7 +76,6 @@ class MdsReader(ColumnSource, LocatedSource):
         self.shards = shards
         path = files[0].path.removesuffix(shards[0].raw_data.basename) + INDEX_NAME
         require_names(fields or (), self._names, path)
-        ranges = RangeReader(files, "the server opened it")
         ends = np.cumsum([file.stamp.size for file in files]).tolist()
 
         def report(done: int) -> None:
@@ -89,12 +87,12 @@ class MdsReader(ColumnSource, LocatedSource):
             for name, encoding, size in zip(*shards[0].columns, strict=True)
             if name in (fields or self._names)
         }
-        bounds = read_offsets(ranges, shards, report)
+        bounds = read_offsets(RangeReader(files), shards, report)
         begins = np.concatenate([of_shard[:-1] for of_shard in bounds])
         self._sizes = np.concatenate([np.diff(of_shard) for of_shard in bounds])
-        self.locate(ranges, [shard.samples for shard in shards], begins)
-        self.set_fields(self._infer(path))
-        self.identity = self._hash(bounds)
+        self._samples = Located(files, [shard.samples for shard in shards], begins)
+        found = self._infer(path)
+        super().__init__(self._samples, found, self._hash(found, bounds))
 
     def read(self, indices: Indices) -> Columns:
         """Returns the values of samples. Raises `SampleError` for the first whose bytes are no
@@ -103,8 +101,7 @@ class MdsReader(ColumnSource, LocatedSource):
 
     def _read(self, indices: Indices) -> Iterator[dict[str, bytes]]:
         """Yields the bytes of each column of samples."""
-        begins, sizes = (part[indices].astype(np.int64) for part in (self.begins, self._sizes))
-        samples = self.ranges.read(self.files_of(indices), begins, sizes)
+        samples = self._samples.read(indices, self._sizes[indices])
         for index, data in zip(indices.tolist(), samples, strict=True):
             # In front are the sizes of the columns that vary.
             head = 4 * self._column_sizes.count(None)
@@ -114,7 +111,7 @@ class MdsReader(ColumnSource, LocatedSource):
                 ends.append(ends[-1] + (next(varying, 0) if size is None else size))
             if ends[-1] != len(data):
                 problem = f"its columns have {ends[-1]} bytes, and it has {len(data)}"
-                raise self.sample_error(index, problem)
+                raise sample_error(self._samples, index, problem)
             contents = (data[begin:end] for begin, end in pairwise(ends))
             yield dict(zip(self._names, contents, strict=True))
 
@@ -127,16 +124,16 @@ class MdsReader(ColumnSource, LocatedSource):
             return Example(index, to_values(values))
 
         try:
-            indices = example_indices(len(self))
+            indices = example_indices(len(self._samples))
             return infer_fields(read_good(indices, read, SampleError, ValueError))
         except (SampleError, ValueError) as error:
             problem = f"the columns have no type: sample {error}; name the other columns in fields"
             raise SourceError(f"{path}: {problem}", file=path) from None
 
-    def _hash(self, bounds: Sequence[npt.NDArray[np.uint32]]) -> str:
+    def _hash(self, fields: Sequence[Field], bounds: Sequence[npt.NDArray[np.uint32]]) -> str:
         """Returns a hash of the columns, and of the samples' sizes with the hashes of shards."""
         digest = hashlib.sha256(f"mds {self.shards[0].columns}\n".encode())
-        for field in self.fields:
+        for field in fields:
             digest.update(f"{field.name} {field.data_type}{field.shape}\n".encode())
         for shard in self.shards:
             digest.update(f"{shard.samples} {sorted(shard.raw_data.hashes.items())}\n".encode())

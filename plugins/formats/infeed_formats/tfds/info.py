@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.described import check_names, read_description
-from infeed_server.storage.files import stamps_below
+from infeed_formats.described import check_names, read_description, stamps_below
 from infeed_server.storage.stamp import StoredFile
 
 INFO_NAME = "dataset_info.json"

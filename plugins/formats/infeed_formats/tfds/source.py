@@ -15,9 +15,17 @@ from infeed.shared.errors import SourceError
 from infeed_formats.tfds.features import Leaf, Leaves
 from infeed_formats.tfds.info import INFO_NAME, list_shards, read_features, read_info
 from infeed_server.config.model import Finding, as_tuple, did_you_mean
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Sample, find_missing
-from infeed_server.sources.tfrecord.features import FeatureOptions, length_field
-from infeed_server.sources.tfrecord.index import RecordIndex, build_index
+from infeed_server.sources.base import (
+    Columns,
+    IndexedDefinition,
+    ProgressCallback,
+    Sample,
+    Source,
+    find_missing,
+)
+from infeed_server.sources.places import Indices
+from infeed_server.sources.tfrecord.features import length_field
+from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.reader import TFRecordReader
 from infeed_server.storage.files import PathString, absolute_path, is_file, is_remote, read_bytes
 
@@ -77,14 +85,16 @@ class TfdsSource(IndexedDefinition):
                 )
         options = {leaf.name: leaf.options(self.max_length.get(leaf.name)) for leaf in leaves}
         classes = {leaf.name: names for leaf in leaves if (names := _class_names(folder, leaf))}
-        return TfdsReader(index, options, leaves, classes)
+        return TfdsReader(TFRecordReader(index, options), leaves, classes)
 
     def _leaves(self, folder: str) -> list[Leaf]:
         """Returns the features to serve; warns about those left out. Raises `SourceError`."""
         leaves = Leaves.of(read_features(folder))
         for name in self.max_length:
             if name not in leaves.found or not leaves.found[name].varies:
-                raise SourceError(f"max_length: {folder} has no feature {name!r} that varies")
+                raise SourceError(
+                    f"{folder} has no feature {name!r} that varies", at=("max_length", name)
+                )
         leaves.require_lengths(self.max_length)
         for name in self.fields or ():
             if name not in leaves.found:
@@ -118,23 +128,24 @@ def _class_names(folder: str, leaf: Leaf) -> tuple[str, ...]:
     return tuple(read_bytes(path).decode(errors="replace").split("\n")[:-1])
 
 
-class TfdsReader(TFRecordReader):
+class TfdsReader(Source):
     """Reads records of a split by index."""
 
     def __init__(
         self,
-        index: RecordIndex,
-        features: dict[str, FeatureOptions],
+        records: TFRecordReader,
         leaves: Sequence[Leaf],
         classes: Mapping[str, Sequence[str]],
     ) -> None:
-        super().__init__(index, features)
-        self._leaves = leaves
-        self.classes = classes
-        self.identity = hashlib.sha256(f"tfds {self.identity} {leaves}".encode()).hexdigest()
+        identity = hashlib.sha256(f"tfds {records.identity} {leaves}".encode()).hexdigest()
+        super().__init__(records.places, records.columns, identity, parsed=False, classes=classes)
+        self.records, self._leaves = records, leaves
+
+    def read(self, indices: Indices) -> Columns:
+        return self.records.read(indices)
 
     def parse(self, columns: Sample) -> Sample:
-        parsed = super().parse(columns)
+        parsed = self.records.parse(columns)
         return {
             name: value for leaf in self._leaves for name, value in leaf.convert(parsed).items()
         }

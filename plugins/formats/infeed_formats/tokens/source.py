@@ -16,14 +16,13 @@ from infeed_formats.tokens.idx import TokenIndex, read_idx
 from infeed_server.sources.base import (
     Columns,
     FilesDefinition,
-    Indices,
     Paths,
     ProgressCallback,
     Sample,
+    Source,
 )
-from infeed_server.sources.located import LocatedSource
+from infeed_server.sources.places import Indices, Located
 from infeed_server.storage.files import read_bytes, read_stamp
-from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile, hash_stamps
 
 _FIELD = "tokens"
@@ -45,7 +44,7 @@ class TokensSource(FilesDefinition):
         return TokensReader(self.list_files(), self.length)
 
 
-class TokensReader(LocatedSource):
+class TokensReader(Source):
     """Reads sequences or windows by index. Thread-safe."""
 
     def __init__(self, files: Sequence[StoredFile], length: int | None) -> None:
@@ -65,7 +64,6 @@ class TokensReader(LocatedSource):
                 text = "its sequences do not follow each other, so no window can be cut of them"
                 raise SourceError(f"{idx.path}: {text}; leave out length", file=idx.path)
             digest.update(hashlib.sha256(content).digest() + b"%d" % size)
-        self.identity = digest.hexdigest()
         self._dtype = pairs[0][0].dtype
         places = [_windows(index, length) if length else index[1:] for index, _ in pairs]
         self._lengths = np.concatenate([lengths for lengths, _ in places]).astype(np.int64)
@@ -77,16 +75,15 @@ class TokensReader(LocatedSource):
                 file=files[0].path,
             )
         bins, counts = [file for _, file in pairs], [len(offsets) for _, offsets in places]
-        self.locate(RangeReader(bins), counts, begins)
-        self.stamp = hash_stamps(file.stamp for file in (*files, *bins))
-        self.parsed = length is not None
+        self._samples = Located(bins, counts, begins)
+        self._samples.stamp = hash_stamps(file.stamp for file in (*files, *bins))
         tokens = tf.TensorSpec((length,), tf.as_dtype(self._dtype))
-        self.columns = {_FIELD: tokens if self.parsed else tf.TensorSpec((), tf.string)}
+        columns = {_FIELD: tokens if length else tf.TensorSpec((), tf.string)}
+        super().__init__(self._samples, columns, digest.hexdigest(), parsed=length is not None)
 
     def read(self, indices: Indices) -> Columns:
         """Returns the tokens of samples, of sequences as bytes. Raises `SourceError`."""
-        sizes = self._lengths[indices] * self._dtype.itemsize
-        rows = self.ranges.read(self.files_of(indices), self.begins[indices], sizes)
+        rows = self._samples.read(indices, self._lengths[indices] * self._dtype.itemsize)
         if not self.parsed:
             return {_FIELD: rows}
         length = int(self._lengths[0])

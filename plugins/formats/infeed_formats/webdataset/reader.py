@@ -13,28 +13,26 @@ from infeed.shared.errors import SampleError, SourceError
 from infeed_formats.webdataset.fields import DECODERS, TarField, decode_npy
 from infeed_formats.webdataset.index import IndexedTar, Int64, split_name
 from infeed_formats.webdataset.members import MemberScan
-from infeed_server.sources.base import Columns, Indices
-from infeed_server.sources.columns import ColumnSource
-from infeed_server.sources.located import LocatedSource
+from infeed_server.sources.base import Columns
+from infeed_server.sources.columns import ColumnSource, tensor_spec
+from infeed_server.sources.places import Indices, Located
 from infeed_server.sources.python.values import Field, to_value
 from infeed_server.storage.files import abbreviate, reading
 from infeed_server.storage.handles import FileHandle
-from infeed_server.storage.ranges import RangeReader
 
 
-class WebDatasetReader(ColumnSource, LocatedSource):
+class WebDatasetReader(ColumnSource):
     """Reads samples of tars by index. Thread-safe."""
 
     def __init__(self, tars: Sequence[IndexedTar], fields: Mapping[str, TarField]) -> None:
         """Raises `SourceError` for a field that no sample has, and for arrays that cannot be
         served."""
         self._tars = tars
-        ranges = RangeReader([tar.file for tar in tars], "it was indexed")
         begins = np.concatenate([tar.members.begins for tar in tars])
-        self.locate(ranges, [tar.samples for tar in tars], begins)
+        self._samples = Located([tar.file for tar in tars], [tar.samples for tar in tars], begins)
         self._truncated = {
             int(end) - 1
-            for tar, end in zip(tars, self.first[1:], strict=True)
+            for tar, end in zip(tars, self._samples.first[1:], strict=True)
             if tar.members.truncated
         }
         self._extensions = {name: field.extensions for name, field in fields.items()}
@@ -44,16 +42,15 @@ class WebDatasetReader(ColumnSource, LocatedSource):
         self._is_bad: npt.NDArray[np.bool_] = np.any(self._offsets < 0, axis=1)
         self._is_bad[[*self._truncated]] = True
         self._decoders = {name: DECODERS[field.kind] for name, field in fields.items()}
-        self.set_fields(
-            tuple(
-                self._field(name, fields[name].kind, number) for number, name in enumerate(fields)
-            )
+        found = tuple(
+            self._field(name, fields[name].kind, number) for number, name in enumerate(fields)
         )
         digest = hashlib.sha256(b"webdataset\n")
         digest.update("\n".join(str(tar.members.digest) for tar in tars).encode())
-        for name, extensions in self._extensions.items():
-            digest.update(f"\n{name!r} {(*extensions,)} {self.columns[name]}".encode())
-        self.identity = digest.hexdigest()
+        for field in found:
+            extensions = (*self._extensions[field.name],)
+            digest.update(f"\n{field.name!r} {extensions} {tensor_spec(field)}".encode())
+        super().__init__(self._samples, found, digest.hexdigest())
 
     def read(self, indices: Indices) -> Columns:
         """Returns the fields of samples in the order of `indices`. Raises `SampleError` for the
@@ -63,17 +60,17 @@ class WebDatasetReader(ColumnSource, LocatedSource):
             bad = int(indices[self._is_bad[indices]][0])
             raise self.sample_error(bad, self._lack(bad))
         count = len(self.fields)
-        files = np.repeat(self.files_of(indices), count)
+        files = np.repeat(self._samples.files_of(indices), count)
         offsets, sizes = self._offsets[indices].ravel(), self._sizes[indices].ravel()
-        members = self.ranges.read(files, offsets, sizes).reshape(-1, count).tolist()
+        members = self._samples.ranges.read(files, offsets, sizes).reshape(-1, count).tolist()
         samples = (dict(zip(self._decoders, row, strict=True)) for row in members)
         return self.decode(indices, samples, self._decoders)
 
     def _places(self, extensions: Sequence[str]) -> tuple[Int64, Int64]:
         """Returns the offset and the size of a field's member in each sample; without one, -1."""
-        offsets, sizes = np.full((2, len(self.begins)), -1, np.int64)
+        offsets, sizes = np.full((2, len(self._samples)), -1, np.int64)
         for extension in reversed(extensions):  # the first one that a sample has is taken
-            for (_, index, _), first in zip(self._tars, self.first, strict=False):
+            for (_, index, _), first in zip(self._tars, self._samples.first, strict=False):
                 found = index.extensions[index.kinds] == extension
                 samples = index.samples[found] + first
                 offsets[samples], sizes[samples] = index.offsets[found], index.sizes[found]
@@ -93,10 +90,11 @@ class WebDatasetReader(ColumnSource, LocatedSource):
             return Field(name, kind)
         sample = having[:1]
         place = self._offsets[sample, column], self._sizes[sample, column]
+        files = self._samples.files_of(sample)
         try:
-            first = to_value(decode_npy(self.ranges.read(self.files_of(sample), *place)[0]))
+            first = to_value(decode_npy(self._samples.ranges.read(files, *place)[0]))
         except ValueError as error:
-            where = self.provenance(int(sample[0]))
+            where = self._samples.provenance(int(sample[0]))
             problem = f"the first sample's field {name!r} {error}; leave it out, or repair it"
             raise SourceError(f"{where}: {problem}", file=where.file) from error
         return Field(name, str(first.data_type), first.array.shape)
@@ -115,10 +113,10 @@ class WebDatasetReader(ColumnSource, LocatedSource):
         self, index: int, problem: str, place: object = None, **where: Any
     ) -> SampleError:
         """Returns the error for a bad sample, with its key."""
-        found, number = self.provenance(index), self.file_of(index)
-        path, stamp = self.files[number]
+        found, number = self.provenance(index), self._samples.file_of(index)
+        path, stamp = self._samples.files[number]
         with reading(path), FileHandle(path) as handle:
-            self.ranges.check(number)
+            self._samples.ranges.check(number)
             # Read again, as the keys of all samples would take much memory.
             first = next(MemberScan(handle, path, stamp.size).members(found.offset or 0), None)
         key, _ = (split_name(first.name) if first else None) or ("", "")

@@ -17,8 +17,7 @@ from infeed_server.engines.indexed.examination import find_bad_sample
 from infeed_server.order import RunOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.sample_key import format_key
-from infeed_server.sources import Source
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeAndCrop

@@ -24,13 +24,13 @@ def find_samples(plan: IndexedPlan, text: str) -> Iterator[int]:
             raise InvalidRequestError(
                 f"{plan.spec.name!r}: the field {field!r} is not known without reading "
                 "all samples; give an index, or the end of a file's path",
-                sample=text,
+                looked_for=text,
             )
         names = source.classes.get(field, ())
         yield from map(int, np.flatnonzero(_equal(values, value, names)))
     else:
         path, _, offset = text.rpartition("@") if _has_offset(text) else (text, "", "")
-        for samples in source.samples_in(path.lstrip("/")):
+        for samples in source.places.samples_in(path.lstrip("/")):
             for index in samples:
                 if not offset or source.provenance(index).offset == int(offset):
                     yield index

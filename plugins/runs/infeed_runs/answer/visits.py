@@ -39,7 +39,7 @@ def find_visits(
         raise SampleNotFoundError(
             f"{name!r} has no sample {sample!r}: give an index from 0 to {len(plan.source) - 1}, "
             "the end of a file's path, or label:VALUE",
-            sample=sample,
+            looked_for=sample,
         )
     answer = messages.FindSampleResponse(more=len(found) > limit)
     for index in found[:limit]:
@@ -53,7 +53,7 @@ def find_visits(
                 raise InvalidRequestError(
                     f"{name!r}: the positions of sample {index} in {epochs} epochs take more than "
                     f"{_MAX_SECONDS:g} seconds; ask for fewer epochs",
-                    sample=sample,
+                    looked_for=sample,
                 )
             answer.more = True
             break

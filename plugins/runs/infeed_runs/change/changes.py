@@ -13,7 +13,7 @@ from infeed_runs.change.definitions import Opened
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.sample_cache import take_cache
-from infeed_server.sources import Source
+from infeed_server.sources.base import Source
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.fields import Rename
 

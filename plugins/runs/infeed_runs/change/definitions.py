@@ -25,8 +25,7 @@ from infeed_server.pipeline.indexed_plan import (
 from infeed_server.pipeline.lineage import skip_lineage
 from infeed_server.pipeline.load import Pipelines, load, located
 from infeed_server.pipeline.removal import removed_samples
-from infeed_server.sources import Source
-from infeed_server.sources.base import IndexedDefinition
+from infeed_server.sources.base import IndexedDefinition, Source
 from infeed_server.sources.concat import ConcatSource
 
 MAX_TAILS = 4096

@@ -13,7 +13,7 @@ import numpy as np
 from infeed_runs.change.changes import common_parts
 from infeed_runs.change.definitions import Opened
 from infeed_server.order.permutation import Positions
-from infeed_server.sources.base import Provenance
+from infeed_server.sources.places import Provenance
 
 _FEW = 10_000
 """Samples whose names are compared in any case where the sources differ."""

@@ -18,7 +18,7 @@ from infeed_server.observe.callback_metrics import LabelledValues
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.supervisor import ProcessGroup
-from infeed_server.sources import ProgressCallback
+from infeed_server.sources.base import ProgressCallback
 from infeed_service.dataset import DatasetRequest
 from infeed_service.gateway.backend import DataServiceBackend, DataServiceEngine
 from infeed_service.gateway.client import DataServiceClient, StatusCallback

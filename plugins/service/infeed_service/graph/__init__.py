@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.sources import ProgressCallback
+from infeed_server.sources.base import ProgressCallback
 from infeed_service.graph.elements import plan_elements
 from infeed_service.graph.plan import DataServicePlan, Variant
 from infeed_service.graph.samples import plan_samples

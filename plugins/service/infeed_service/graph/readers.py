@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import Array
-from infeed_server.sources import Source
 from infeed_server.sources.arrays.source import ArrayReader, to_wire
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.images.source import ImageReader
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES
 from infeed_server.sources.tfrecord.reader import RECORD_COLUMN, TFRecordReader
@@ -81,7 +80,8 @@ def graph_reader(source: Source) -> GraphReader:
             constants["labels"] = source.labels.values
             if missing := source.labels.missing:
                 constants["labelled"] = ~np.isin(np.arange(len(source)), [*missing])
-        return GraphReader(constants, partial(_read_image, source.csv), (source.root,))
+        table = source.labels.table if source.labels else ""
+        return GraphReader(constants, partial(_read_image, table), (source.root,))
     if not isinstance(source, ArrayReader):
         raise ConfigError(f"{type(source).__name__}: no operation of TensorFlow reads it")
     arrays = {name: stored.array for name, stored in source.stored.items()}
@@ -92,7 +92,7 @@ def _read_row(arrays: Sample, index: tf.Tensor) -> Read:
     return {name: tf.gather(rows, index) for name, rows in arrays.items()}, NO_DEFECT
 
 
-def _read_image(csv: str | None, constants: Sample, index: tf.Tensor) -> Read:
+def _read_image(csv: str, constants: Sample, index: tf.Tensor) -> Read:
     """Reads as the source does, but without the times of files."""
     path, size = tf.gather(constants["paths"], index), tf.gather(constants["sizes"], index)
     image = tf.io.read_file(path)

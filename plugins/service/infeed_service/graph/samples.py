@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
-from infeed_server.sources import Source
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, Source
 from infeed_server.transforms import Cache
 from infeed_service.graph.plan import (
     DataServicePlan,

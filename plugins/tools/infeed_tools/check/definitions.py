@@ -17,8 +17,9 @@ from infeed_server.config.model import Finding
 from infeed_server.pipeline.definition import Pipeline, Remove, with_samples
 from infeed_server.pipeline.load import FilePipelines, definitions
 from infeed_server.pipeline.removal import read_list
-from infeed_server.sources import AnySource, ImagesSource
 from infeed_server.sources.base import CodeDefinition, SourceDefinition
+from infeed_server.sources.images.source import ImagesSource
+from infeed_server.sources.registry import AnySource
 from infeed_server.transforms import AnyTransform, Map, Transform
 
 _SOURCE: TypeAdapter[SourceDefinition] = TypeAdapter(AnySource)

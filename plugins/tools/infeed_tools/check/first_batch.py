@@ -14,8 +14,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.load import FilePipelines, place_of
 from infeed_server.processes.daemon_executor import DaemonExecutor
 from infeed_server.runtime.engine_factory import build
-from infeed_server.sources import ProgressCallback
-from infeed_server.sources.base import IndexedDefinition
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback
 
 DATASET_TIMEOUT_SECONDS = 60.0
 """Time for the first batch of a dataset: TensorFlow waits forever for a tf.data service that is

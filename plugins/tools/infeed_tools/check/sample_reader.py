@@ -11,8 +11,7 @@ from infeed.shared.errors import InfeedError, SampleError, UserCodeError
 from infeed.shared.spec import Array
 from infeed_server.engines.indexed.examination import SampleFailure, find_bad_sample
 from infeed_server.order import RunOrder
-from infeed_server.sources import Source
-from infeed_server.sources.base import Columns
+from infeed_server.sources.base import Columns, Source
 from infeed_server.sources.python.mapped import read_samples
 from infeed_server.transforms.base import Step
 

@@ -22,8 +22,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.processes import cgroup
 from infeed_server.runtime.engine_factory import build
-from infeed_server.sources import ProgressCallback
-from infeed_server.sources.base import IndexedDefinition
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback
 from infeed_server.transforms import Cache
 from infeed_tools.profile.figures import Profile
 from infeed_tools.profile.stages import OnStep, StageProfile

@@ -50,7 +50,6 @@ class StageProfile:
     ) -> None:
         """Takes the seconds of a stage, and the samples to measure on."""
         self._profile = profile
-        self._add = profile.stages.append
         self._plan = plan
         self._seconds = seconds
         self._on_step = on_step
@@ -201,6 +200,9 @@ class StageProfile:
     ) -> None:
         """Adds a stage that does not change the size of samples; `run` does a batch."""
         self._add(Stage(kind, name, self._cost_of_batch(run), samples.bytes, samples.bytes))
+
+    def _add(self, stage: Stage) -> None:
+        self._profile.stages.append(stage)
 
     def _cost_of_batch(self, run: Callable[[], object]) -> Cost:
         def once() -> int:

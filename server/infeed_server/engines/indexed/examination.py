@@ -13,8 +13,7 @@ import tensorflow as tf
 from infeed.shared.errors import InfeedError, SampleError, SourceError, UserCodeError, format_path
 from infeed.shared.spec import Array
 from infeed_server.pipeline import sample_graph
-from infeed_server.sources import Source
-from infeed_server.sources.base import Columns, Sample
+from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.storage.faults import is_storage_fault, one_line, retry_faults
 from infeed_server.storage.git_lfs import name_pointer

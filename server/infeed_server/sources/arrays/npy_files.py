@@ -20,7 +20,8 @@ from numpy.lib import format as npy
 
 from infeed.shared.errors import InfeedError, SourceError
 from infeed.shared.spec import Array
-from infeed_server.sources.base import Indices, ProgressCallback
+from infeed_server.sources.base import ProgressCallback
+from infeed_server.sources.places import Indices
 from infeed_server.storage.faults import error_text, retry_faults
 from infeed_server.storage.files import changed_error, is_remote, read_bytes, read_stamp
 from infeed_server.storage.stamp import FileStamp
@@ -85,7 +86,7 @@ class MappedFile:
     def check(self) -> None:
         """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
         if FileStamp.of(os.fstat(self.fd)) != self.stamp:
-            raise changed_error(self.path, "it was opened")
+            raise changed_error(self.path)
 
 
 def parse_npy(content: bytes) -> Array:

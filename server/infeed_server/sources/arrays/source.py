@@ -20,13 +20,12 @@ from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_n
 from infeed_server.sources.base import (
     Columns,
     IndexedDefinition,
-    Indices,
     ProgressCallback,
-    Provenance,
     Source,
     find_missing,
     require_names,
 )
+from infeed_server.sources.places import Indices, OnePlace
 from infeed_server.sources.python.values import UnfitError, check_data_type, to_value
 from infeed_server.storage.files import PathString, expand_globs, is_remote
 
@@ -94,7 +93,7 @@ class ArrayReader(Source):
         if not stored:
             raise SourceError("no array in the source")
         self.stored = dict(sorted(stored.items()))
-        self.columns = {name: _spec(name, stored) for name, stored in self.stored.items()}
+        columns = {name: _spec(name, stored) for name, stored in self.stored.items()}
         lengths = {name: len(stored.array) for name, stored in self.stored.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
@@ -106,16 +105,14 @@ class ArrayReader(Source):
                 f"under names of yours, as in fields: {{{some}}}"
             )
         first = next(iter(self.stored.values()))
-        self._length = len(first.array)
-        if not self._length:
+        if not len(first.array):
             raise SourceError(f"the arrays {', '.join(lengths)} are empty", file=first.file)
-        self.identity = self._hash()
-
-    def __len__(self) -> int:
-        return self._length
-
-    def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - a row has no offset of its own
-        return Provenance(", ".join(sorted({stored.file for stored in self.stored.values()})))
+        files = ", ".join(sorted({stored.file for stored in self.stored.values()}))
+        digest = hashlib.sha256(b"arrays\n")
+        for name, one in self.stored.items():
+            shape = f"{one.array.dtype.str} {one.array.shape}"
+            digest.update(f"{name} {shape} {one.content}\n".encode())
+        super().__init__(OnePlace(files, len(first.array)), columns, digest.hexdigest())
 
     def read(self, indices: Indices) -> Columns:
         """Gathers the rows. Raises `SourceError` when a mapped file has changed."""
@@ -128,13 +125,6 @@ class ArrayReader(Source):
         """Raises `SourceError` when a mapped file has changed."""
         for mapped in {stored.mapped for stored in self.stored.values() if stored.mapped}:
             mapped.check()
-
-    def _hash(self) -> str:
-        digest = hashlib.sha256(b"arrays\n")
-        for name, stored in self.stored.items():
-            array = stored.array
-            digest.update(f"{name} {array.dtype.str} {array.shape} {stored.content}\n".encode())
-        return digest.hexdigest()
 
 
 def _expand_one(pattern: str) -> str:
@@ -150,7 +140,7 @@ def _open_one(name: str, value: str | Array, progress: ProgressCallback | None) 
     if isinstance(value, str):
         path = _expand_one(value)
         if not path.endswith(".npy"):
-            raise SourceError(f"arrays.{name}: {path!r} is not a .npy file", file=path)
+            raise SourceError(f"{path!r} is not a .npy file", at=("arrays", name), file=path)
         return open_npy(path, progress)
     array = value
     if array.dtype.hasobject:

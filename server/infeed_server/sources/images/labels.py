@@ -19,7 +19,7 @@ from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition, as_tuple, did_you_mean
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.sources.images.table import read_rows
-from infeed_server.storage.files import PathString, abbreviate
+from infeed_server.storage.files import PathString, abbreviate, absolute_path
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ class Labels:
     """Indices of the images without a label."""
     class_names: tuple[str, ...] = ()
     """The name of each class, where the labels are numbers of names."""
+    table: str = ""
+    """The table that the labels are from, if they are from one."""
 
 
 class FileNameLabels(Definition):
@@ -61,20 +63,19 @@ class FileNameLabels(Definition):
             raise ValueError(f"should have one group in parentheses, the class; it has {groups}")
         return pattern
 
-
-def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
-    """Labels each image with the number of the class in its name. Raises `SourceError`."""
-    names = []
-    for file in listing.images:
-        match = re.search(pattern, posixpath.basename(file.path))
-        if match is None or match[1] is None:
-            raise SourceError(
-                f"labels: the pattern {pattern!r} does not match the name {file.path}",
-                file=f"{listing.root}/{file.path}",
-            )
-        names.append(match[1])
-    classes, values = np.unique(names, return_inverse=True)
-    return Labels(values.astype(np.int64), class_names=tuple(classes.tolist()))
+    def read(self, listing: ImageListing) -> Labels:
+        """Labels each image with the number of the class in its name. Raises `SourceError`."""
+        names = []
+        for file in listing.images:
+            match = re.search(self.file_name, posixpath.basename(file.path))
+            if match is None or match[1] is None:
+                raise SourceError(
+                    f"the pattern {self.file_name!r} does not match the name {file.path}",
+                    file=f"{listing.root}/{file.path}",
+                )
+            names.append(match[1])
+        classes, values = np.unique(names, return_inverse=True)
+        return Labels(values.astype(np.int64), class_names=tuple(classes.tolist()))
 
 
 def _check_different(classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -96,12 +97,87 @@ class FolderLabels(Definition):
 
     folders: _Classes
 
+    def read(self, listing: ImageListing) -> Labels:
+        """Labels each image with the number of its top folder, in the listed order, or sorted.
+        Raises `SourceError` for an image in none of them."""
+        if loose := [file.path for file in listing.images if "/" not in file.path]:
+            raise SourceError(
+                f"folders takes each image's label from its subfolder of {listing.root!r}, "
+                f"but these are in none: {abbreviate(loose)}",
+                file=f"{listing.root}/{loose[0]}",
+            )
+        classes = self.folders
+        if classes:
+            names, index = _Names(classes), dict[str, int]()
+            for folder in listing.folders:
+                subject = f"the folder {folder!r} of {listing.root!r}"
+                index[folder] = _class_number(folder, names, subject)
+            without = [name for n, name in enumerate(classes) if n not in index.values()]
+        else:
+            index = {name: number for number, name in enumerate(listing.folders)}
+            without = [*listing.empty_folders]
+            _warn_of_wrong_folders(listing)
+        if without:
+            of = "listed classes" if classes else "folders, which is no class"
+            named = abbreviate(without)
+            log.warning("%s: no image in %d of the %s: %s", listing.root, len(without), of, named)
+        values = [index[file.path.partition("/")[0]] for file in listing.images]
+        return Labels(np.array(values, np.int64), class_names=classes or listing.folders)
+
 
 class TableLabels(Definition):
     """Labels from a table, numbered as listed: `{table: labels.csv, classes: [cat, dog]}`."""
 
     table: PathString
     classes: _Classes = ()
+
+    def read(self, listing: ImageListing) -> Labels:
+        """Reads labels from a CSV or JSON lines with the columns file and label; a CSV may have no
+        header. Labels are their numbers in the classes; without these, int64 if all are integers,
+        else byte strings. Raises `SourceError`, with a line, for a row that names no image, a
+        second row of an image, a row of the wrong width, and a label that is none of the
+        classes."""
+        path = absolute_path(self.table)
+        images = _Names([image.path for image in listing.images])
+        lines: dict[int, int] = {}
+        texts = [""] * len(listing.images)
+        unknown = []
+        for line, file, label in read_rows(path):
+            numbers = images.find(posixpath.normpath(file))
+            if len(numbers) != 1:
+                forms = f", which {len(numbers)} images are called in other Unicode forms"
+                unknown.append(f"line {line}: {file!r}{forms * bool(numbers)}")
+                continue
+            number = numbers[0]
+            if number in lines:
+                before = f"has a label already, in line {lines[number]}"
+                raise SourceError(f"{path}, line {line}: {file!r} {before}", file=path)
+            lines[number], texts[number] = line, label
+        if unknown:
+            raise SourceError(
+                f"{path} names files that are not images in {listing.root!r}: "
+                f"{abbreviate(unknown)}; the images are named like "
+                f"{listing.images[0].path!r}; delete these rows, or let infeed init FOLDER "
+                "--labels FILE write a CSV without them",
+                file=path,
+            )
+        if not lines:
+            raise SourceError(f"{path} contains no label; it needs rows file,label", file=path)
+        missing = [number for number in range(len(texts)) if number not in lines]
+        if missing:
+            log.warning(
+                "%s has no row for %d of the %d images in %r: %s; each that remove does not list "
+                "is a bad sample, see on_error",
+                *(path, len(missing), len(texts), listing.root),
+                abbreviate([listing.images[number].path for number in missing]),
+            )
+        if not self.classes:
+            return Labels(_to_array(texts, path), frozenset(missing), table=path)
+        names, values = _Names(self.classes), np.zeros(len(texts), np.int64)
+        for number, line in lines.items():
+            subject = f"{path}, line {line}: the label {texts[number][:_MAX_SHOWN]!r}"
+            values[number] = _class_number(texts[number], names, subject)
+        return Labels(values, frozenset(missing), self.classes, path)
 
 
 def choose_kind(value: Any) -> Any:
@@ -114,33 +190,6 @@ def choose_kind(value: Any) -> Any:
     raise ValueError(
         "should have the key folders, a list of them, file_name, a pattern, or table and classes"
     )
-
-
-def labels_from_folders(listing: ImageListing, classes: Sequence[str] = ()) -> Labels:
-    """Labels each image with the number of its top folder, in the order of `classes`, or sorted.
-    Raises `SourceError` for an image in none of them."""
-    if loose := [file.path for file in listing.images if "/" not in file.path]:
-        raise SourceError(
-            f"labels: folders takes each image's label from its subfolder of {listing.root!r}, "
-            f"but these are in none: {abbreviate(loose)}",
-            file=f"{listing.root}/{loose[0]}",
-        )
-    if classes:
-        names, index = _Names(classes), dict[str, int]()
-        for folder in listing.folders:
-            subject = f"labels: the folder {folder!r} of {listing.root!r}"
-            index[folder] = _class_number(folder, names, subject)
-        without = [name for n, name in enumerate(classes) if n not in index.values()]
-    else:
-        index = {name: number for number, name in enumerate(listing.folders)}
-        without = [*listing.empty_folders]
-        _warn_of_wrong_folders(listing)
-    if without:
-        of = "listed classes" if classes else "folders, which is no class"
-        named = abbreviate(without)
-        log.warning("%s: no image in %d of the %s: %s", listing.root, len(without), of, named)
-    values = [index[file.path.partition("/")[0]] for file in listing.images]
-    return Labels(np.array(values, np.int64), class_names=tuple(classes) or listing.folders)
 
 
 def _warn_of_wrong_folders(listing: ImageListing) -> None:
@@ -170,46 +219,6 @@ def _class_number(name: str, classes: _Names, subject: str) -> int:
         return numbers[0]
     near = f"{did_you_mean(name, [*classes.names])}; correct it, or add it at the end"
     raise SourceError(f"{subject} is not in the list of classes{near}")
-
-
-def labels_from_table(path: str, listing: ImageListing, classes: Sequence[str] = ()) -> Labels:
-    """Reads labels from a CSV or JSON lines with the columns file and label; a CSV may have no
-    header. Labels are their numbers in `classes`; without these, int64 if all are integers, else
-    byte strings. Raises `SourceError`, with a line, for a row that names no image, a second row of
-    an image, a row of the wrong width, and a label that is none of the classes."""
-    images = _Names([image.path for image in listing.images])
-    lines: dict[int, int] = {}
-    texts = [""] * len(listing.images)
-    unknown = []
-    for line, file, label in read_rows(path):
-        numbers = images.find(posixpath.normpath(file))
-        if len(numbers) != 1:
-            forms = f", which {len(numbers)} images are called in other Unicode forms"
-            unknown.append(f"line {line}: {file!r}{forms * bool(numbers)}")
-            continue
-        number = numbers[0]
-        if number in lines:
-            before = f"has a label already, in line {lines[number]}"
-            raise SourceError(f"{path}, line {line}: {file!r} {before}", file=path)
-        lines[number], texts[number] = line, label
-    if unknown:
-        raise SourceError(
-            f"{path} names files that are not images in {listing.root!r}: "
-            f"{abbreviate(unknown)}; the images are named like "
-            f"{listing.images[0].path!r}; delete these rows, or let infeed init FOLDER "
-            "--labels FILE write a CSV without them",
-            file=path,
-        )
-    if not lines:
-        raise SourceError(f"{path} contains no label; it needs rows file,label", file=path)
-    missing = frozenset(number for number in range(len(texts)) if number not in lines)
-    if not classes:
-        return Labels(_to_array(texts, path), missing)
-    names, values = _Names(classes), np.zeros(len(texts), np.int64)
-    for number, line in lines.items():
-        subject = f"{path}, line {line}: the label {texts[number][:_MAX_SHOWN]!r}"
-        values[number] = _class_number(texts[number], names, subject)
-    return Labels(values, missing, tuple(classes))
 
 
 def _to_array(texts: Sequence[str], path: str) -> npt.NDArray[Any]:

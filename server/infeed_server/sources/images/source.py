@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -16,18 +15,15 @@ import tensorflow as tf
 from pydantic import BeforeValidator
 from typing_extensions import Self
 
-from infeed.shared.errors import SampleError
+from infeed.shared.errors import SampleError, within
 from infeed_server.config.model import Finding
 from infeed_server.sources.base import (
     Columns,
     IndexedDefinition,
-    Indices,
     ProgressCallback,
-    Provenance,
     Source,
     find_missing,
 )
-from infeed_server.sources.images import labels as images_labels
 from infeed_server.sources.images.labels import (
     FileNameLabels,
     FolderLabels,
@@ -36,12 +32,11 @@ from infeed_server.sources.images.labels import (
     choose_kind,
 )
 from infeed_server.sources.images.listing import ImageListing, list_images, require_images
+from infeed_server.sources.places import Indices, Provenance
 from infeed_server.storage import files
 from infeed_server.storage.files import PathString, absolute_path, is_remote, rebase
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import FileStamp, StoredFile
-
-log = logging.getLogger(__name__)
 
 _FOLDERS = "folders"
 
@@ -77,11 +72,10 @@ class ImagesSource(IndexedDefinition):
         return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
 
     @property
-    def _table(self) -> TableLabels | None:
-        """The table of labels, if there is one."""
-        if isinstance(self.labels, str) and not self.numbers_folders:
-            return TableLabels(table=self.labels)
-        return self.labels if isinstance(self.labels, TableLabels) else None
+    def _labels(self) -> FolderLabels | FileNameLabels | TableLabels | None:
+        if self.numbers_folders:
+            return FolderLabels.model_construct(folders=())
+        return TableLabels(table=self.labels) if isinstance(self.labels, str) else self.labels
 
     @property
     def numbers_folders(self) -> bool:
@@ -97,7 +91,7 @@ class ImagesSource(IndexedDefinition):
         if not is_remote(self.images):
             root = absolute_path(self.images)
             yield from find_missing(("images",), partial(require_images, root))
-        if (of := self._table) and not is_remote(of.table):
+        if isinstance(of := self._labels, TableLabels) and not is_remote(of.table):
             for path, problem in find_missing(("labels",), partial(files.expand_globs, [of.table])):
                 yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
 
@@ -106,25 +100,9 @@ class ImagesSource(IndexedDefinition):
         root = absolute_path(self.images)
         identity = self.identity or ("modified" if is_remote(root) else "size")
         listing = list_images(root)
-        csv = None
-        labels = None
-        if isinstance(self.labels, FileNameLabels):
-            labels = images_labels.labels_from_file_names(self.labels.file_name, listing)
-        elif isinstance(self.labels, FolderLabels):
-            labels = images_labels.labels_from_folders(listing, self.labels.folders)
-        elif self.numbers_folders:
-            labels = images_labels.labels_from_folders(listing)
-        elif of := self._table:
-            csv = absolute_path(of.table)
-            labels = images_labels.labels_from_table(csv, listing, of.classes)
-            if labels.missing:
-                names = [listing.images[number].path for number in sorted(labels.missing)]
-                log.warning(
-                    "%s has no row for %d of the %d images in %r: %s; each that "
-                    "remove does not list is a bad sample, see on_error",
-                    *(csv, len(names), len(listing.images), listing.root, files.abbreviate(names)),
-                )
-        return ImageReader(listing, labels, csv, _identity(listing, labels, identity))
+        with within("labels"):
+            labels = self._labels.read(listing) if self._labels else None
+        return ImageReader(listing, labels, _identity(listing, labels, identity))
 
 
 def _identity(listing: ImageListing, labels: Labels | None, identity: Identity) -> str:
@@ -149,67 +127,36 @@ wait less for Python's lock."""
 class ImageReader(Source):
     """Reads images by index, and checks that each file is as it was listed. Thread-safe."""
 
-    def __init__(
-        self, listing: ImageListing, labels: Labels | None, csv: str | None, identity: str
-    ) -> None:
-        self.identity = identity
-        self.columns = {"image": tf.TensorSpec((), tf.string)}
+    def __init__(self, listing: ImageListing, labels: Labels | None, identity: str) -> None:
+        columns = {"image": tf.TensorSpec((), tf.string)}
         if labels is not None:
             strings = labels.values.dtype == object
-            self.columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
-            if labels.class_names:
-                self.classes = {"label": labels.class_names}
+            columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
         self.labels = labels
-        self.csv = csv
         self.root = listing.root.rstrip("/")
         self.files = ImageFiles(self.root, listing)
-        self.stamp = self.files.digest()
-        self._ranges = RangeReader(self.files, threads=_READ_THREADS, keep_open=False)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def provenance(self, index: int) -> Provenance:
-        return Provenance(self.files[index].path)
+        classes = {"label": labels.class_names} if labels and labels.class_names else {}
+        super().__init__(self.files, columns, identity, classes=classes)
 
     def read(self, indices: Indices) -> Columns:
         """Returns images and labels. Raises `SampleError` for an image without a CSV row, and
         `SourceError` for one that changed."""
-        missing = self.labels.missing if self.labels else frozenset()
-        for index in indices.tolist() if missing else ():
-            if index in missing:
-                raise self._unlabelled(index)
-        sizes = self.files.sizes[indices]
-        columns: Columns = {"image": self._ranges.read(indices, np.zeros_like(sizes), sizes)}
-        if self.labels is not None:
-            columns["label"] = self.labels.values[indices]
-        return columns
+        labels = self.labels
+        if labels is None:
+            return {"image": self.files.read(indices)}
+        for index in indices.tolist() if labels.missing else ():
+            if index in labels.missing:
+                file = self.provenance(index).file
+                problem = f"has no label: {file} is not in {labels.table}"
+                raise SampleError(problem, sample=index, file=file, stage="labels")
+        return {"image": self.files.read(indices), "label": labels.values[indices]}
 
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
         return {"label": self.labels.values} if self.labels else {}
 
-    def samples_in(self, end: str) -> Iterator[range]:
-        name = b"/" + os.fsencode(end)
-        for index, path in enumerate(self.files.paths):
-            if path.endswith(name):
-                yield range(index, index + 1)
-
-    def close(self) -> None:
-        """Ends the reading threads; a read in progress completes, later ones fail."""
-        self._ranges.close()
-
-    def _unlabelled(self, index: int) -> SampleError:
-        file = self.provenance(index).file
-        return SampleError(
-            f"has no label: {file} is not in {self.csv}",
-            sample=index,
-            file=file,
-            stage="labels",
-        )
-
 
 class ImageFiles(Sequence[StoredFile]):
-    """The images of a listing, in arrays: there are millions."""
+    """The images of a listing, each a place, in arrays: there are millions."""
 
     def __init__(self, root: str, listing: ImageListing) -> None:
         prefix = os.fsencode(root) + b"/"
@@ -219,6 +166,10 @@ class ImageFiles(Sequence[StoredFile]):
         self._times = np.array([file.stamp.mtime_ns for file in listing.images], np.int64)
         etags = [file.stamp.etag for file in listing.images]
         self._etags = etags if any(etags) else None
+        digest = hashlib.sha256(self.sizes.tobytes() + self._times.tobytes())
+        digest.update("\n".join(self._etags or ()).encode())
+        self.stamp = digest.hexdigest()
+        self._ranges = RangeReader(self, threads=_READ_THREADS, keep_open=False)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -228,8 +179,20 @@ class ImageFiles(Sequence[StoredFile]):
         stamp = FileStamp(int(self.sizes[index]), int(self._times[index]), etag)
         return StoredFile(os.fsdecode(self.paths[index]), stamp)
 
-    def digest(self) -> str:
-        """Returns a hash of the sizes, times and etags."""
-        digest = hashlib.sha256(self.sizes.tobytes() + self._times.tobytes())
-        digest.update("\n".join(self._etags or ()).encode())
-        return digest.hexdigest()
+    def provenance(self, index: int) -> Provenance:
+        return Provenance(os.fsdecode(self.paths[index]))
+
+    def samples_in(self, end: str) -> Iterator[range]:
+        name = b"/" + os.fsencode(end)
+        for index, path in enumerate(self.paths):
+            if path.endswith(name):
+                yield range(index, index + 1)
+
+    def read(self, indices: Indices) -> npt.NDArray[np.object_]:
+        """Returns the content of files. Raises `SourceError` for one that changed."""
+        sizes = self.sizes[indices]
+        return self._ranges.read(indices, np.zeros_like(sizes), sizes)
+
+    def close(self) -> None:
+        """Ends the reading threads; a read in progress completes, later ones fail."""
+        self._ranges.close()

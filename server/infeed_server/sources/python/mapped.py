@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError, UserCodeError
-from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
+from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.columns import ColumnSource
+from infeed_server.sources.places import Indices
 from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.elements import example_indices, read_good
 from infeed_server.sources.python.functions import FunctionOptions, Parts
@@ -25,7 +28,7 @@ Keys = npt.NDArray[np.int64]
 """Keys of samples, int64[n, 2]."""
 
 
-class MappedSource(ColumnSource, WrappedSource):
+class MappedSource(ColumnSource):
     """A source, and functions that are applied to its samples, where a user's data set is read."""
 
     def __init__(
@@ -38,7 +41,7 @@ class MappedSource(ColumnSource, WrappedSource):
     ) -> None:
         """Starts `processes`, unless the source has its own. `identity` is a hash of the functions;
         `label` is the source's name in messages."""
-        super().__init__(source, identity)
+        self.source = source
         keyed = (function for function in functions if function.draw is not None)
         self.keyed_stages = tuple(function.stage for function in keyed)
         self.random = bool(self.keyed_stages)
@@ -47,10 +50,12 @@ class MappedSource(ColumnSource, WrappedSource):
             source.backend if isinstance(source, PythonReader) else Backend(label, processes)
         )
         try:
-            self.set_fields(functions[-1].fields or self.backend.infer(self._examples()))
+            fields = functions[-1].fields or self.backend.infer(self._examples())
         except BaseException:  # also a signal
             self.backend.close()
             raise
+        made = hashlib.sha256(f"{source.identity} {identity}".encode()).hexdigest()
+        super().__init__(source.places, fields, made, classes=source.classes)
 
     def read(self, indices: Indices) -> Columns:
         """Reads samples of functions that need no key."""
@@ -66,9 +71,15 @@ class MappedSource(ColumnSource, WrappedSource):
             raise self._sample_error(int(error.metadata["sample_id"]), error.problem) from error
         return self.to_columns(read)
 
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        return self.source.known_fields()
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        return self.source.whole_field(name)
+
     def close(self) -> None:
         self.backend.close()
-        super().close()
+        self.source.close()
 
     def _request(self, indices: Sequence[int]) -> Request:
         if isinstance(self.source, PythonReader):

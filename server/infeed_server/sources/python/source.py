@@ -23,13 +23,12 @@ from infeed_server.sources.base import (
     CodeDefinition,
     Columns,
     IndexedDefinition,
-    Indices,
     ProgressCallback,
-    Provenance,
     check_code_name,
     expand_type,
 )
 from infeed_server.sources.columns import ColumnSource
+from infeed_server.sources.places import Indices, OnePlace
 from infeed_server.sources.python import values
 from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.dataset import DatasetOptions
@@ -131,15 +130,9 @@ class PythonReader(ColumnSource):
         if fields is None:
             looked_at = example_indices(opened.length)
             fields = backend.infer(Request(backend.label, looked_at, opened))
-        self.set_fields(fields)
         listed = [f"{field.name}: {field}" for field in fields]
-        self.identity = hashlib.sha256(f"{opened.identity} {listed}".encode()).hexdigest()
-
-    def __len__(self) -> int:
-        return self._description.length
-
-    def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - only the object knows
-        return Provenance(self.backend.label)
+        identity = hashlib.sha256(f"{opened.identity} {listed}".encode()).hexdigest()
+        super().__init__(OnePlace(backend.label, opened.length), fields, identity)
 
     def request(self, indices: Sequence[int]) -> Request:
         return Request(self.backend.label, indices, self._description, self.fields)

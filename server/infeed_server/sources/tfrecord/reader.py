@@ -13,33 +13,31 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed_server.sources.base import Columns, Indices, Sample
-from infeed_server.sources.located import LocatedSource
+from infeed_server.sources.base import Columns, Sample, Source
+from infeed_server.sources.places import Indices, Located
 from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
 from infeed_server.sources.tfrecord.index import RecordIndex
 from infeed_server.storage.files import changed_error, damaged_error, reading
-from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 
 RECORD_COLUMN = "record"
 """The only column: a serialized Example."""
 
 
-class TFRecordReader(LocatedSource):
+class TFRecordReader(Source):
     """Reads records by index and verifies their CRCs each time. Thread-safe."""
-
-    parsed = False
 
     def __init__(self, index: RecordIndex, features: Mapping[str, FeatureOptions]) -> None:
         self.index = index
         self._damaged = frozenset(index.damaged.tolist())
         self.features = features
         files = [StoredFile(file.path, file.stamp) for file in index.files]
-        self.locate(RangeReader(files, "it was indexed"), np.diff(index.first), index.offsets)
-        self.columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
+        self._records = Located(files, np.diff(index.first), index.offsets)
         options = {name: feature.model_dump_json() for name, feature in features.items()}
-        self.identity = hashlib.sha256(f"tfrecord {index.identity} {options}".encode()).hexdigest()
+        identity = hashlib.sha256(f"tfrecord {index.identity} {options}".encode()).hexdigest()
+        columns = {RECORD_COLUMN: tf.TensorSpec((), tf.string)}
+        super().__init__(self._records, columns, identity, parsed=False)
 
     def parse(self, columns: Sample) -> Sample:
         return parse_record(columns[RECORD_COLUMN], self.features)
@@ -51,9 +49,8 @@ class TFRecordReader(LocatedSource):
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
                 raise self._bad_sample(index)
-        offsets = self.begins[indices].astype(np.int64)
         lengths = self.index.lengths[indices].astype(np.int64)
-        records = self.ranges.read(self.files_of(indices), offsets, lengths + FRAME_BYTES)
+        records = self._records.read(indices, lengths + FRAME_BYTES)
         crcs = self.index.crcs[indices].tolist()
         for slot, (frame, length, crc) in enumerate(
             zip(records.tolist(), lengths.tolist(), crcs, strict=True)
@@ -67,28 +64,29 @@ class TFRecordReader(LocatedSource):
     def _wrong_record(self, index: int, error: ValueError) -> SourceError:
         """Returns the error for a record that is not as it was indexed. Raises `SourceError` if its
         file changed."""
-        number, place = self.file_of(index), self.provenance(index)
+        number, place = self._records.file_of(index), self._records.provenance(index)
         if isinstance(error, OtherRecordError):
             # A saved index is valid while size and time are the same: it would be used again.
             rebuild = "run `infeed index --rebuild`, then "
             problem = f"the record at byte {place.offset}: {error}"
-            return changed_error(place.file, "it was indexed", problem, rebuild)
+            return changed_error(place.file, problem, rebuild)
         with reading(place.file):
-            self.ranges.check(number)  # or it is being written
+            self._records.ranges.check(number)  # or it is being written
         same_everywhere = "set on_error: substitute or mask"
         if self.index.verified:
             same_everywhere = "run `infeed index --rebuild` and restart, on every server"
         return damaged_error(
             place.file,
-            f" is damaged: the record at byte {place.offset} cannot be read: {error}",
+            f" is damaged, the record at byte {place.offset}: {error}",
             "put a good copy in its place and restart the server, or if every server's copy has "
             f"this damage, {same_everywhere}",
             offset=place.offset,
-            sample_id=index,
+            sample=index,
         )
 
     def _bad_sample(self, index: int) -> SampleError:
-        file, offset = self.index.files[self.file_of(index)], int(self.begins[index])
+        file = self.index.files[self._records.file_of(index)]
+        offset = int(self._records.begins[index])
         reason = "the CRC of its data does not match"
         if offset == file.truncated_at:
             reason = f"the file is truncated inside it, after {file.records} whole records"

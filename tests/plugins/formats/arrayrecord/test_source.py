@@ -21,7 +21,7 @@ from infeed import SourceError
 from infeed.shared.errors import MissingExtraError
 from infeed_formats.arrayrecord import reader as reader_module
 from infeed_formats.arrayrecord.reader import ArrayRecordReader
-from infeed_server.sources import ArrayRecordSource
+from infeed_formats.arrayrecord.source import ArrayRecordSource
 
 Example = Callable[..., bytes]
 Parse = Callable[..., dict[str, Any]]
@@ -104,7 +104,7 @@ def test_without_features_a_record_is_a_field(tmp_path: Path, parse: Parse) -> N
 def test_identity_is_independent_of_the_place(tmp_path: Path) -> None:
     here, there = open_source(write_three(tmp_path / "a")), open_source(write_three(tmp_path / "b"))
     assert here.identity == there.identity
-    assert here.stamp != there.stamp
+    assert here.places.stamp != there.places.stamp
     others = [
         open_source(write(tmp_path / name, records, options)).identity
         for name, records, options in (
@@ -147,7 +147,9 @@ def test_a_damaged_byte_gives_the_right_record_or_a_named_error(
         assert " mismatch " in problem.message
         if "sample_id" in problem.metadata:  # or the footer is damaged
             bad = int(problem.metadata["sample_id"])
-            assert f"record {bad} cannot be read: " in problem.message
+            assert problem.message.startswith(
+                f"sample {bad} cannot be read: {path} is damaged, record "
+            )
             group = range(bad // group_size * group_size, (bad // group_size + 1) * group_size)
             rest = [index for index in range(60) if index not in group]
             assert read(source, *rest) == [records[index] for index in rest]
@@ -176,7 +178,7 @@ def test_changed_file_is_refused(tmp_path: Path, after_a_read: bool) -> None:
         assert read(source, 1) == [b"two"]
     write(tmp_path / "b.array_record", [b"six", b"ten"]).replace(path)
     os.utime(path, ns=(1, 1))
-    with pytest.raises(SourceError, match="changed since the server opened it: it had") as caught:
+    with pytest.raises(SourceError, match="changed since it was opened: it had") as caught:
         read(source, 0)
     assert caught.value.metadata["fault"] == "changed"
 
@@ -191,7 +193,7 @@ def test_change_during_a_read_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
         return open_reader(name)
 
     monkeypatch.setattr(reader_module, "open_reader", open_changed)
-    with pytest.raises(SourceError, match="changed since the server opened it"):
+    with pytest.raises(SourceError, match="changed since it was opened"):
         read(source, 0)
 
 

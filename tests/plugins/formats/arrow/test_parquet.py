@@ -146,8 +146,8 @@ def test_group_that_was_used_longest_ago_is_evicted(
 
 def _waiters(source: TableReader) -> bool:
     """Returns whether a thread waits for a group that another one loads."""
-    flights = source._cache._flights._flights  # type: ignore[attr-defined]
-    return any(future._condition._waiters for future in flights.values())
+    parts = source._cache._parts  # type: ignore[attr-defined]
+    return any(future._condition._waiters for future in parts.values())
 
 
 def test_group_that_two_threads_need_is_read_once(
@@ -241,7 +241,7 @@ def test_identity_is_of_the_content(file: Path, tmp_path: Path) -> None:
     same = write(tmp_path / "same.parquet")
     os.utime(same, (1, 1))
     assert opened(file).identity == opened(same).identity
-    assert opened(file).stamp != opened(same).stamp
+    assert opened(file).places.stamp != opened(same).places.stamp
     other = write(tmp_path / "other.parquet", {**columns(), "text": ["other"] * ROWS})
     different = [
         opened(file).identity,

@@ -76,7 +76,7 @@ def test_identity_is_of_the_samples(folder: Path, tmp_path: Path) -> None:
     os.utime(tmp_path / "copy" / "shard.00000.mds", ns=(1, 1))
     copy = open_source(tmp_path / "copy")
     assert copy.identity == source.identity
-    assert copy.stamp != source.stamp
+    assert copy.places.stamp != source.places.stamp
     others = {open_source(folder, "text").identity}
     write_mds(tmp_path / "copy", COLUMNS, [rows(0, 5), rows(5, 4), rows(10, 3)])
     others.add(open_source(tmp_path / "copy").identity)
@@ -256,8 +256,8 @@ def test_shard_that_changed_is_refused(folder: Path) -> None:
     source = open_source(folder)
     os.utime(folder / "shard.00001.mds", ns=(1, 1))
     assert source.read(np.array([0]))["label"].tolist() == [0]
-    with pytest.raises(SourceError, match="changed since the server opened it"):
-        MdsReader(source.shards, source.files).read(np.array([6]))
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        MdsReader(source.shards, source.places.files).read(np.array([6]))
 
 
 def outcome(folder: Path) -> list[Any]:

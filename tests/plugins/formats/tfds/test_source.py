@@ -229,7 +229,9 @@ def test_wrong_description_is_refused(
 
 
 def test_max_length_of_what_does_not_vary_is_refused(folder: Path) -> None:
-    with pytest.raises(SourceError, match=r"max_length: .* has no feature 'label' that varies"):
+    with pytest.raises(
+        SourceError, match=r"max_length.label: .* has no feature 'label' that varies"
+    ):
         open_source(folder, max_length={"label": 3})
 
 
@@ -261,6 +263,6 @@ def test_damaged_description_gives_no_other_error(
         except SourceError:
             refused += 1
             continue
-        if source.columns and "label" in source.features:
+        if source.columns and "label" in source.records.features:
             assert parse(source, 0)["label"] == 0
     assert refused > len(content) // 2

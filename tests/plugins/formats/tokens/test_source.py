@@ -13,8 +13,7 @@ import pytest
 from tests.harness.megatron import CODES, write_tokens
 
 from infeed import SourceError
-from infeed_formats.tokens.source import TokensReader
-from infeed_server.sources import TokensSource
+from infeed_formats.tokens.source import TokensReader, TokensSource
 
 Parse = Callable[..., dict[str, Any]]
 
@@ -124,7 +123,7 @@ def test_identity_and_changes(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     copy = open_source(write_tokens(tmp_path / "x" / "b.idx", [[1, 2], [3, 4]]))
     assert copy.identity == source.identity
-    assert copy.stamp != source.stamp
+    assert copy.places.stamp != source.places.stamp
     others = {open_source(path, 2).identity, open_source(path, 1).identity}
     others.add(open_source(write_tokens(tmp_path / "c.idx", [[1], [2, 3, 4]])).identity)
     assert len(others | {source.identity}) == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from tests.harness.writers import needs_writers, run_writer
 
-from infeed_server.sources import WebDatasetSource
+from infeed_formats.webdataset.source import WebDatasetSource
 
 pytestmark = needs_writers
 

@@ -16,8 +16,9 @@ import tensorflow as tf
 from infeed import SourceError
 from infeed_server import Pipeline
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import ArraysSource, open_source
 from infeed_server.sources.arrays import npy_files
+from infeed_server.sources.arrays.source import ArraysSource
+from infeed_server.sources.registry import open_source
 from infeed_service.graph import Variant, plan_data_service, readers, samples
 
 N = 40

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from infeed import ConfigError, UserCodeError
-from infeed_server.sources import DatasetSource
+from infeed_service.sequential.source import DatasetSource
 
 Data = tf.data.Dataset
 

@@ -27,7 +27,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.order import RunOrder, SampleOrder
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import open_source
+from infeed_server.sources.registry import open_source
 
 N = 96
 

@@ -113,7 +113,7 @@ def test_file_that_stays_away_refuses_its_batches_until_it_returns(
 def test_changed_file_refuses_its_batch(engine: Any, album: Path, on_error: str) -> None:
     served = engine(on_error)
     (album / "02.png").write_bytes(b"half of a new ima")
-    with pytest.raises(SourceError, match=r"02\.png changed since the server listed it"):
+    with pytest.raises(SourceError, match=r"02\.png changed since it was opened"):
         read(served, 0)
 
 

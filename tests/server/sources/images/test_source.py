@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from infeed import ConfigError, SampleError, SourceError
 from infeed_server.pipeline.load import parse
-from infeed_server.sources import ImagesSource
-from infeed_server.sources.images.source import ImageReader
+from infeed_server.sources.images.source import ImageReader, ImagesSource
 from infeed_server.storage import object_store
 from infeed_server.storage.handles import FileHandle
 
@@ -342,9 +341,7 @@ def test_changed_file_is_refused(folder: Path, content: bytes) -> None:
     image = folder / "dog" / "b.jpg"
     image.write_bytes(content)
     os.utime(image, ns=(1, 1))
-    with pytest.raises(
-        SourceError, match=r"dog/b\.jpg changed since the server listed it: it had 9"
-    ):
+    with pytest.raises(SourceError, match=r"dog/b\.jpg changed since it was opened: it had 9"):
         source.read(np.array([3]))
     assert read_image(source, 2) == b"dog/a.JPEG"
 
@@ -361,7 +358,7 @@ def test_file_that_is_changed_while_it_is_read_is_refused(
         return content
 
     monkeypatch.setattr(FileHandle, "read", read_and_change)
-    with pytest.raises(SourceError, match="changed since the server listed it"):
+    with pytest.raises(SourceError, match="changed since it was opened"):
         source.read(np.array([3]))
 
 
@@ -440,7 +437,7 @@ def test_remote_folder_is_opened_without_a_request_per_file(
     monkeypatch.setattr(object_store, "stat", None)
     source = open_images(f"file://{folder}")
     (folder / "dog" / "b.jpg").write_bytes(b"of another size")
-    with pytest.raises(SourceError, match="changed since the server listed it: it has another"):
+    with pytest.raises(SourceError, match="changed since it was opened: it has another"):
         source.read(np.array([3]))
 
 

@@ -25,8 +25,7 @@ from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
-from infeed_server.sources import PythonSource
-from infeed_server.sources.python.source import PythonReader
+from infeed_server.sources.python.source import PythonReader, PythonSource
 
 CODE = """
 import os

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from infeed import SampleError, SourceError
-from infeed_server.sources import TFRecordSource
 from infeed_server.sources.tfrecord.reader import TFRecordReader
+from infeed_server.sources.tfrecord.source import TFRecordSource
 from infeed_server.storage.handles import FileHandle
 
 Write = Callable[..., Path]
@@ -90,7 +90,7 @@ def test_damage_after_indexing_is_a_fault_of_the_copy(
     restarted = source_with_damage(pattern) if keep_damaged else open_source(pattern)
     assert restarted.identity == opened.identity
     remedy = "`infeed index --rebuild`" if keep_damaged else "on_error: substitute or mask"
-    message = f"damaged: the record at byte 19 cannot be read: the CRC of its {part}.*{remedy}"
+    message = f"^sample 1 .* is damaged, the record at byte 19: the CRC of its {part}.*{remedy}"
     for source in (opened, restarted):
         with pytest.raises(SourceError, match=message) as caught:
             source.read(np.array([0, 1]))
@@ -123,7 +123,7 @@ def test_file_overwritten_with_same_lengths_is_refused(
     write_records("a.tfrecord", [b"six", b"ten"])
     os.utime(path, ns=(1, 1))
     difference = "it has another etag" if prefix else "it had 38 bytes and has 38, modified"
-    with pytest.raises(SourceError, match=f"changed since it was indexed: {difference}"):
+    with pytest.raises(SourceError, match=f"changed since it was opened: {difference}"):
         source.read(np.array([1]))
 
 
@@ -137,7 +137,7 @@ def test_other_valid_record_is_refused_even_without_another_time(
     stamp = path.stat()
     write_records("a.tfrecord", [b"o", b"ten", b"three" * 9])
     os.utime(path, ns=(stamp.st_mtime_ns, stamp.st_mtime_ns))
-    message = r"changed since it was indexed: the record at byte 17: .*run `infeed index --rebuild`"
+    message = r"changed since it was opened: the record at byte 17: .*run `infeed index --rebuild`"
     with pytest.raises(SourceError, match=message):
         source.read(np.array([1]))
     assert source.read(np.array([0]))["record"].tolist() == [b"o"]
@@ -177,7 +177,7 @@ def test_file_that_became_shorter_is_not_read_again(
     source = open_source(path)
     source.read(np.array([0]))  # the file stays open from here on
     os.truncate(path, 20)
-    with pytest.raises(SourceError, match="changed since it was indexed: it had 38 bytes and has"):
+    with pytest.raises(SourceError, match="changed since it was opened: it had 38 bytes and has"):
         source.read(np.array([1]))
     assert retry_delays == []
 
@@ -202,7 +202,7 @@ def test_open_file_is_read_after_its_path_is_replaced(write_records: Write) -> N
     write_records("b.tfrecord", [b"six", b"ten"]).replace(path)
     os.utime(path, ns=(1, 1))
     assert source.read(np.array([1]))["record"].tolist() == [b"two"]
-    with pytest.raises(SourceError, match="changed since it was indexed"):
+    with pytest.raises(SourceError, match="changed since it was opened"):
         TFRecordReader(source.index, {}).read(np.array([1]))
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from infeed.shared.errors import SourceError
-from infeed_server.storage.files import describe_nearest_folder, read_bytes
+from infeed_server.storage import object_store
+from infeed_server.storage.files import (
+    describe_nearest_folder,
+    is_remote,
+    read_bytes,
+    read_stamp,
+    reading,
+)
+from infeed_server.storage.stamp import FileStamp
 
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -38,3 +46,13 @@ def check_names(path: str, names: Sequence[str]) -> None:
             raise SourceError(f"{path}: {name!r} is outside of the folder", file=path)
         if count > 1:
             raise SourceError(f"{path} has the file {name!r} twice; write it again", file=path)
+
+
+def stamps_below(folder: str) -> Callable[[str], FileStamp]:
+    """Returns a function that does what `read_stamp` does, for files below a folder: objects are
+    listed together, and take no request each."""
+    listed: dict[str, FileStamp] = {}
+    if is_remote(folder) and not folder.startswith("http"):  # a web server lists no files
+        with reading(folder, "list"):
+            listed.update(object_store.list_files(folder))
+    return lambda path: listed[path] if path in listed else read_stamp(path)
