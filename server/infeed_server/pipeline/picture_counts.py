@@ -36,6 +36,6 @@ class PictureCounts:
         counts = Counter(self.by_status())
         if not (total := counts.total()):
             return "infeed-jpeg decodes the JPEGs"
-        text = f"infeed-jpeg decodes {counts.pop(DECODED, 0) / total:.1%} of the pictures"
+        text = f"infeed-jpeg decodes {counts.pop(DECODED, 0) / total:.1%} of {total} pictures"
         others = ", ".join(f"{count} {status}" for status, count in counts.most_common())
         return f"{text}, TensorFlow the others: {others}" if others else text

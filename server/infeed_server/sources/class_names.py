@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+_INTEGER = re.compile(r"0|[+-]?[1-9][0-9]{0,18}")
+
+
+def is_integer(text: str) -> bool:
+    """Returns whether a text is an int64. A code with zeros in front such as 007 is none: as a
+    number it would be the class 7."""
+    return bool(_INTEGER.fullmatch(text)) and -(1 << 63) <= int(text) < 1 << 63
 
 
 def class_conflict(ours: Sequence[str], theirs: Sequence[str]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from infeed_formats.arrow.fields import pyarrow
+from infeed_server.sources.class_names import is_integer
 
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -25,7 +24,7 @@ def read_partitions(paths: Sequence[str], named: Collection[str]) -> list[dict[s
         different = {*column}
         if len(different) == 1 and name not in named:
             continue
-        are_integers = all(map(_INTEGER.fullmatch, different - {_NULL}))
+        are_integers = all(map(is_integer, different - {_NULL}))
         kind = pyarrow().int64() if are_integers else pyarrow().string()
         for own, text in zip(scalars, column, strict=True):
             value = None if text == _NULL else int(text) if are_integers else text

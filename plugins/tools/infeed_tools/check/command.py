@@ -165,7 +165,9 @@ def _first_batches(
         for name, first in found.items()
         for field, classes in first.classes.items()
     ]
-    lines += [f"{name}: {first.decoder}" for name, first in found.items() if first.decoder]
+    lines += [
+        f"{name}, first batch: {first.decoder}" for name, first in found.items() if first.decoder
+    ]
     return lines, [first.problem for first in found.values() if first.problem is not None]
 
 

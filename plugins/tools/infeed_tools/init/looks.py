@@ -14,6 +14,7 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from infeed.shared.spec import BYTES
+from infeed_server.sources.class_names import is_integer
 from infeed_server.storage.files import abbreviate
 from infeed_tools.init.listing import READ_THREADS, read_head, words
 
@@ -162,9 +163,8 @@ def describe(values: Sequence[Any]) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Returns whether a label is a number, of 64 bits if it is an integer."""
-    is_small = not is_whole(text) or -(1 << 63) <= int(text) < 1 << 63
-    return bool(_NUMBER.fullmatch(text)) and is_small
+    """Returns whether a label is a number, of int64 if it is whole."""
+    return bool(_NUMBER.fullmatch(text)) and (not is_whole(text) or is_integer(text))
 
 
 def are_numbers(text: str) -> bool:

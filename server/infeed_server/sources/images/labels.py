@@ -17,15 +17,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition, as_tuple, did_you_mean
+from infeed_server.sources.class_names import is_integer
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.sources.images.table import read_rows
 from infeed_server.storage.files import PathString, abbreviate, absolute_path
 
 log = logging.getLogger(__name__)
 
-_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
-_MAX_DIGITS = 40
-"""With leading zeros: a longer number is not parsed, as Python would refuse thousands."""
 _MAX_SHOWN = 64
 """Characters of a label that an error shows."""
 
@@ -172,7 +170,7 @@ class TableLabels(Definition):
                 abbreviate([listing.images[number].path for number in missing]),
             )
         if not self.classes:
-            return Labels(_to_array(texts, path), frozenset(missing), table=path)
+            return Labels(_to_array(texts), frozenset(missing), table=path)
         names, values = _Names(self.classes), np.zeros(len(texts), np.int64)
         for number, line in lines.items():
             subject = f"{path}, line {line}: the label {texts[number][:_MAX_SHOWN]!r}"
@@ -221,20 +219,13 @@ def _class_number(name: str, classes: _Names, subject: str) -> int:
     raise SourceError(f"{subject} is not in the list of classes{near}")
 
 
-def _to_array(texts: Sequence[str], path: str) -> npt.NDArray[Any]:
+def _to_array(texts: Sequence[str]) -> npt.NDArray[Any]:
     """Returns labels as int64, or as `bytes` unless all are integers or missing."""
-    if not all(_INTEGER.match(text or "0") for text in texts):
-        strings = np.empty(len(texts), object)
-        strings[:] = [text.encode() for text in texts]
-        return strings
-    for text in texts:
-        if len(text) > _MAX_DIGITS or not -(1 << 63) <= int(text or 0) < 1 << 63:
-            raise SourceError(
-                f"{path}: the label {text[:_MAX_SHOWN]} does not fit into 64 bits; number the "
-                "classes from 0",
-                file=path,
-            )
-    return np.array([int(text or 0) for text in texts], np.int64)
+    if all(is_integer(text or "0") for text in texts):
+        return np.array([int(text or 0) for text in texts], np.int64)
+    strings = np.empty(len(texts), object)
+    strings[:] = [text.encode() for text in texts]
+    return strings
 
 
 class _Names:

@@ -81,7 +81,8 @@ def test_classes_order_and_decoder_are_printed(folder: Path) -> None:
     (folder / "photos.yaml").write_text(f"pipelines: {{p: {{{source}, batch: 2}}}}\n")
     lines = run("photos.yaml").stdout.splitlines()
     assert lines[0] == "p: the classes of label are 0 cat, 1 dog"
-    assert lines[1] == "p: TensorFlow decodes the pictures: decode_image has channels: 1"
+    decoder = "TensorFlow decodes the pictures: decode_image has channels: 1"
+    assert lines[1] == f"p, first batch: {decoder}"
     assert lines[2].startswith("note: p: samples come class by class")
 
 

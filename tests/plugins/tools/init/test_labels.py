@@ -126,6 +126,7 @@ def test_names_in_another_unicode_form_are_found() -> None:
         (["nan", "inf"] * 3, ["inf", "nan"]),
         (["1_000", "2"] * 3, ["1_000", "2"]),
         ([str(1 << 63), "1"] * 3, ["1", str(1 << 63)]),
+        (["1", "002", "001"] * 2, ["001", "1", "002"]),
         (["1", "2.5", "-3e4"] * 2, []),
         ([f"about {name}" for name in NAMES], []),
     ],
