@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import infeed
@@ -40,7 +41,8 @@ def main() -> None:
                 "pip install 'infeed[server]', or 'infeed[cli]' where no data is served"
             )
         try:
-            new_app()()
+            # Only the command that runs is imported, unless the help lists all.
+            new_app([name for name in _DOOR.names() if name in sys.argv[1:2]])()
         except SystemExit:
             _write_output()
             raise
@@ -76,8 +78,9 @@ def _write_output() -> None:
         pass
 
 
-def new_app() -> typer.Typer:
-    """Returns the command line with every command that the installed packages have."""
+def new_app(names: Sequence[str] = ()) -> typer.Typer:
+    """Returns the command line with these commands; without names, with all that the installed
+    packages have."""
     import typer  # noqa: PLC0415 - not in the light install
 
     app = typer.Typer(
@@ -101,7 +104,7 @@ def new_app() -> typer.Typer:
     def with_version(_version: bool = version) -> None:
         """Does nothing: the callback of the option has ended the command."""
 
-    for command in sorted(map(_command, _DOOR.names()), key=_panel):
+    for command in sorted(map(_command, names or _DOOR.names()), key=_panel):
         app.add_typer(command)
     return app
 

@@ -154,7 +154,7 @@ def test_output_that_is_lost_is_an_error(flush: bool) -> None:
     program = (
         "import typer; from infeed import cli; app = typer.Typer()\n"
         f"app.command()(lambda: print('lost', flush={flush}))\n"
-        "cli.new_app = lambda: app\ncli.main()"
+        "cli.new_app = lambda _: app\ncli.main()"
     )
     with Path("/dev/full").open("w") as full:
         process = run_program(program, stdout=full)

@@ -1,4 +1,4 @@
-"""Tests of `run/amend.py`: random histories against a model in plain Python, and refusals."""
+"""Tests of `change/amend.py`: random histories against a model in plain Python, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `run/changes.py`."""
+"""Tests of `change/changes.py`."""
 
 from __future__ import annotations
 

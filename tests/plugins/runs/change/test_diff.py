@@ -1,4 +1,4 @@
-"""Tests of `run/diff.py`, against batches of two orders compared slot by slot."""
+"""Tests of `change/diff.py`, against batches of two orders compared slot by slot."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The servers of fake pipelines of the client's tests."""
+"""The fakes of the client's tests."""
 
-from tests.client.conftest import arrays, fake
+from tests.client.conftest import arrays, earlier_threads, fake
 
-__all__ = ["arrays", "fake"]
+__all__ = ["arrays", "earlier_threads", "fake"]

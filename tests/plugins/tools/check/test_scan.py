@@ -182,7 +182,7 @@ def test_values_that_are_not_finite_are_a_problem(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("images: photos, labels: x.npz", "3: pipelines.p.source: "),
+        ("images: photos, labels: x.npz", "3: pipelines.p.source.labels: "),
         (
             "dataset: functions_of_scan:endless",
             "3: pipelines.p.source.dataset: the dataset is endless; give --limit",
