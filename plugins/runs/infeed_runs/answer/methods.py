@@ -10,6 +10,7 @@ from infeed.v1 import feed_service_pb2 as messages
 from infeed_runs.answer.description import Describer
 from infeed_runs.answer.one_by_one import one_by_one
 from infeed_runs.answer.visits import find_visits
+from infeed_runs.look.slots import MAX_DRAWN_SLOTS, MAX_EPOCHS, MAX_SLOTS
 from infeed_server.engines.base import Engine
 from infeed_server.engines.capabilities import random_access
 from infeed_server.engines.indexed.engine import IndexedEngine
@@ -18,11 +19,6 @@ from infeed_server.serving import request_checks
 
 FindEngine = Callable[[str], Engine]
 """Returns the engine of a pipeline that the caller may read."""
-
-_MAX_SLOTS, _MAX_DRAWN_SLOTS = 4096, 256
-"""Positions of one answer; fewer where each sample is read and transformed."""
-
-_MAX_EPOCHS = 10_000
 
 _MAX_SAMPLE_CHARS = 4096
 """As of a path."""
@@ -34,7 +30,7 @@ def describe_slots(
     """Returns what positions of a run have. Raises `InvalidRequestError`, `FingerprintError`."""
     engine, order = _run(find, request.run)
     _check("start", request.start, 0, MAX_POSITION)
-    _check("count", request.count, 1, _MAX_DRAWN_SLOTS if request.draws else _MAX_SLOTS)
+    _check("count", request.count, 1, MAX_DRAWN_SLOTS if request.draws else MAX_SLOTS)
     positions = range(request.start, request.start + request.count)
     slots = Describer(engine, order).describe(positions, draws=request.draws)
     active = takewhile(lambda _: is_active(), one_by_one(slots))
@@ -47,7 +43,7 @@ def find_sample(
     """Returns where a sample is in a run. Raises as `describe_slots` does, and
     `SampleNotFoundError`."""
     engine, order = _run(find, request.run)
-    _check("epochs", request.epochs, 1, _MAX_EPOCHS)
+    _check("epochs", request.epochs, 1, MAX_EPOCHS)
     _check("the length of sample", len(request.sample), 1, _MAX_SAMPLE_CHARS)
     return find_visits(engine.plan, order, request)
 

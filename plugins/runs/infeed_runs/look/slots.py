@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MAX_SLOTS, MAX_DRAWN_SLOTS = 4096, 256
 """Slots that a server describes in one call, without and with reading their samples."""
 
+MAX_EPOCHS = 10_000
+"""Epochs in which a server looks for a sample."""
+
 
 @dataclass(frozen=True)
 class Slot:

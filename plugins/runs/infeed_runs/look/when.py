@@ -20,9 +20,7 @@ from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import epoch_at, segment_at
 from infeed.v1 import feed_service_pb2 as service
 from infeed_runs.look.run_options import RunName, RunOptions
-from infeed_runs.look.slots import served_run
-
-_MAX_EPOCHS = 10_000
+from infeed_runs.look.slots import MAX_EPOCHS, served_run
 
 _WIDTH = 100
 
@@ -35,7 +33,7 @@ class WhenOptions:
         None,
         "Epochs to look at, from the first. Default: those that have begun, and the next one.",
         min=1,
-        max=_MAX_EPOCHS,
+        max=MAX_EPOCHS,
     )
 
 
@@ -97,7 +95,7 @@ def _epochs(run: Run, spec: PipelineSpec) -> int:
     """Returns the number of epochs that have begun, and the next one."""
     position = run.cursor.position if run.cursor else 0
     last = epoch_at(run.lineage or spec.lineage, position, spec.sample_count or 1)
-    return min(last + 2, _MAX_EPOCHS)
+    return min(last + 2, MAX_EPOCHS)
 
 
 def _to_json(run: Run, found: service.FoundSample, size: int, ranks: int) -> dict[str, Any]:

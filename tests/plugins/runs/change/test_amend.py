@@ -74,22 +74,20 @@ class Model:
             gone = set(self.removed) if self.then == "shrink" else set()
             self.left = set(range(self.count)) - gone
 
-    def visit(self, position: int, order: RunOrder) -> None:
-        """Takes the sample at a position out of the epoch: a removed one where it has a
-        substitute. Fails if the epoch does not have it."""
-        self.begin_epoch()
-        slots = order.slots(position, 1)
-        index = int(slots.index[0])
-        last = order.last
-        is_own = (last.keys(slots.epoch, slots.index) == slots.key).all()
-        assert index not in self.removed
-        self.left.remove(index if is_own else next(n for n in self.left if n in self.removed))
+    def visit(self, count: int) -> None:
+        """Takes the samples at the next positions out of their epochs: removed ones where they have
+        substitutes. Fails if an epoch does not have one."""
+        slots = self.order.slots(self.run.position, count)
+        assert not np.isin(slots.index, self.order.last.removed.ids).any()
+        for visited in slots.visited.tolist():
+            self.begin_epoch()
+            self.left.remove(visited)
 
     def read(self, steps: int) -> None:
-        for _ in range(steps * self.batch):
-            self.visit(self.run.position, self.order)
-            self.run = Cursor.from_json({**self.run.to_json(), "position": self.run.position + 1})
-        self.step += steps
+        if steps:
+            self.visit(steps * self.batch)
+            self.run = replace(self.run, position=self.run.position + steps * self.batch)
+            self.step += steps
 
     def read_to_epoch(self) -> None:
         """Takes steps up to the one in which an epoch begins."""
@@ -118,15 +116,13 @@ class Model:
         made = amend(self.run, self.step, self.pipelines, was=was, options=options)
         start = self.run.position
         if skip:
-            for position in range(start, start + (skip[1] - skip[0]) * self.batch):
-                self.visit(position, self.order)
+            self.visit((skip[1] - skip[0]) * self.batch)
         self.count = self.total
         assert made.cursor.position == start
         changed = order(self.pipelines, made.cursor)
-        for ours, theirs in zip(
-            *(vars(one.slots(0, start)).values() for one in (self.order, changed)), strict=True
-        ):
-            assert ours.tolist() == theirs.tolist()
+        if start:
+            before, after = (vars(one.slots(0, start)) for one in (self.order, changed))
+            assert all(before[name].tolist() == after[name].tolist() for name in before)
         self.run, self.order = made.cursor, changed
 
     @property
