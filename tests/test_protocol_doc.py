@@ -9,8 +9,9 @@ import pytest
 
 from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.v1 import stream_pb2
+from infeed_server.order import MAX_POSITION
 from infeed_server.rpc import answers, batch_stream, interceptor, server
-from infeed_server.serving import catalog, request_checks
+from infeed_server.serving import request_checks
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
 LIMITS = PAGE.partition("\n### Limits\n")[2].partition("\n### ")[0]
@@ -26,7 +27,7 @@ LIMITS = PAGE.partition("\n### Limits\n")[2].partition("\n### ")[0]
         ("`batch_size`", "1 GiB", request_checks._MAX_BATCH_BYTES >> 30),
         ("`world_size`", "65,536", request_checks._MAX_WORLD_SIZE),
         ("`feed_id`", "128 characters", request_checks._MAX_FEED_ID_CHARS),
-        ("position", "2^62", catalog._MAX_POSITION.bit_length() - 1),
+        ("position", "2^62", MAX_POSITION.bit_length() - 1),
         ("first message of a call", "10 s", interceptor.FIRST_MESSAGE_TIMEOUT_SECONDS),
     ],
 )

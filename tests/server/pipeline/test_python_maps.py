@@ -133,7 +133,7 @@ def read(engine: IndexedEngine, start: int = 0, size: int = 8, seed: int = 3) ->
 
 
 def workers_of(engine: IndexedEngine) -> Any:
-    return engine._plan.source.backend.runner
+    return engine.plan.source.backend.runner
 
 
 NOISE = {"function": "add_noise"}
