@@ -396,8 +396,7 @@ def server(shared: Any) -> Any:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("remainder", ["drop", "pad"])
-@pytest.mark.parametrize("world_size", [1, 3])
+@pytest.mark.parametrize(("world_size", "remainder"), [(1, "pad"), (3, "drop"), (3, "pad")])
 def test_all_ranks_end_at_the_same_step(
     server: Any, count: int, remainder: Any, world_size: int
 ) -> None:
