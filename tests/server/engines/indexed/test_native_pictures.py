@@ -105,7 +105,7 @@ def run(
 
 
 def counts_of(engine: IndexedEngine) -> dict[str, int]:
-    pictures = engine._plan.pictures
+    pictures = engine.plan.pictures
     assert not isinstance(pictures, str)
     return pictures.counts.by_status()
 
