@@ -164,7 +164,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         if epochs is not None:
             until_epoch = self._passes.located(self._at).until_epoch
             if self._is_over() or until_epoch != (epoch + 1) * epochs:
-                self._move_to(self._passes.of_epoch(epoch))
+                at = Pass() if self._is_fresh else self._position()
+                self._move_to(self._passes.of_epoch(epoch, at))
         elif epoch and self._is_fresh:
             raise InvalidRequestError(
                 f"set_epoch({epoch}) of a new dataset without an end, which would begin at the "
@@ -211,7 +212,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """Returns where the loop is."""
         if self._feed is None:
             return self._at
-        return Pass(Cursor.from_json(self._feed.state(self._taken)), self._at.until_epoch)
+        cursor = Cursor.from_json(self._feed.state(self._taken))
+        if not self.restart:
+            cursor = self._passes.stated(cursor, self._feed.spec)
+        return Pass(cursor, self._at.until_epoch)
 
     def _is_over(self) -> bool:
         """Returns whether the loop has taken every batch of the pass, as far as that is known."""
