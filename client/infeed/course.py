@@ -75,13 +75,13 @@ class Course:
             )
         if self.end_step is None or step < self.end_step:
             return replace(self, length=None)
-        if not self.length or not (each := self._steps_in(self.length)):
+        if not self.length or not (per_pass := self._steps_in(self.length)):
             raise InvalidRequestError(
                 f"the run has no step {step}: it ends at position {self.end}, with step "
                 f"{self.end_step - 1}; give a cursor of the run that goes on there",
                 step=step,
             )
-        return self._later((step - self.end_step) // each)
+        return self._later((step - self.end_step) // per_pass)
 
     def part_at(self, position: int) -> Course:
         """Returns the pass that has a position, which is not before `start`."""

@@ -51,7 +51,7 @@ class Run:
         if cursor.course is None and cursor.position and not self.lineage:
             raise InvalidRequestError(
                 "the cursor, as one of infeed 0.1, does not tell its steps; if each had as many "
-                "samples, and no pass began anew, add to it: "
+                "samples, and no pass left any out, add to it: "
                 '"course": {"step": 0, "start": 0, "stride": samples of a step, of all ranks}'
             )
         return course.part_of(step)

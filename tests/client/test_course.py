@@ -91,11 +91,11 @@ def test_passes(batch_size: int, remainder: str, ranks: int) -> None:
     assert training.check().cursor == replace(run.cursor, position=4 * SAMPLES)
     # Steps to come lie in passes, too.
     assert run.part_of(steps, 1).position(steps) == 4 * SAMPLES
-    each = steps // 4
-    assert [*run.parts(each - 1, 2 * each + 1)] == [
-        (each - 1, each),
-        (each, 2 * each),
-        (2 * each, 2 * each + 1),
+    length = steps // 4
+    assert [*run.parts(length - 1, 2 * length + 1)] == [
+        (length - 1, length),
+        (length, 2 * length),
+        (2 * length, 2 * length + 1),
     ]
     assert len(json.dumps(training.state)) < 400
 

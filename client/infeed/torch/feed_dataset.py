@@ -155,8 +155,9 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     get_state = state_dict
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass of the next iteration, counted from 0, also if it is unfinished. Has no
-        effect with `restart=True`, and after a state."""
+        """Chooses the pass of the next iteration, counted from 0, also if it is unfinished; before
+        the first batch, the passes before count as taken. Has no effect with `restart=True`, and
+        after a state."""
         epoch = check_integer("epoch", epoch, 0)
         epochs = self._passes.epochs
         if self.restart or self._has_state:

@@ -74,8 +74,8 @@ class Side:
             lineage = opened.segments(seed, size, ranks)
         last = lineage[-1]
         names = (last.pipeline, last.fingerprint, last.seed)
-        told = cursor if cursor and cursor.course else Cursor(*names, last.start, segments=lineage)
-        return cls(opened, lineage, order_of(lineage, opened.removed), Run.of(told))
+        taken = cursor if cursor and cursor.course else Cursor(*names, last.start, segments=lineage)
+        return cls(opened, lineage, order_of(lineage, opened.removed), Run.of(taken))
 
     def place(self, position: int) -> tuple[int, int, int] | None:
         """Returns the step, rank and slot of a position; None if the run has no step with it, or
