@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from infeed.course import Course
 from infeed.shared.arguments import MAX_INT64, check_integer
 from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec, Remainder
@@ -51,7 +52,7 @@ class Cursor:
     """The progress of a run: `position` samples were delivered, over all ranks. `resumable` False:
     the run cannot continue there; JSON has it then only. `segments` are the parts of an amended
     run, up to this one; JSON has them only where there are some. The sizes are the last feed's, and
-    tell the steps of the run; they bind no other feed. Cursors of 0.1 lack them."""
+    with the course tell the steps of the run; they bind no other feed. Cursors of 0.1 lack them."""
 
     pipeline: str
     fingerprint: str
@@ -62,6 +63,7 @@ class Cursor:
     segments: Lineage = ()
     batch_size: int | None = field(default=None, compare=False)
     world_size: int | None = field(default=None, compare=False)
+    course: Course | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in asdict(self).items() if value is not None}
@@ -70,6 +72,8 @@ class Cursor:
         fields["segments"] = [segment.to_json() for segment in self.segments]
         if not self.segments:
             del fields["segments"]
+        if self.course is not None:
+            fields["course"] = self.course.to_json()
         return fields
 
     @classmethod
@@ -91,7 +95,7 @@ class Cursor:
         if missing := [key for key in known if key not in state]:
             raise CursorError(f"the cursor lacks {', '.join(missing)}")
         sizes = {"batch_size": MAX_BATCH_SIZE, "world_size": MAX_WORLD_SIZE}
-        optional = ("resumable", "segments", *sizes)
+        optional = ("resumable", "segments", "course", *sizes)
         if unknown := sorted(str(key) for key in state if key not in (*known, *optional)):
             raise CursorError(f"the cursor has unknown keys: {', '.join(unknown)}")
         cursor = cls(
@@ -106,6 +110,7 @@ class Cursor:
                 for name, limit in sizes.items()
                 if name in state
             },
+            course=Course.from_json(state["course"]) if "course" in state else None,
         )
         cursor._check_segments()
         return cursor
@@ -137,6 +142,24 @@ class Cursor:
                 f"pipeline {spec.name!r} guarantees no order, so it cannot resume at position "
                 f"{self.position} of the cursor; connect without state to restart"
             )
+
+    def last_course(self, stride: int) -> Course:
+        """Returns the course that the cursor lies in; with `stride`, of a cursor of 0.1, which does
+        not tell it, from its position on."""
+        if self.course is not None:
+            return self.course
+        if self.segments:
+            return Course.of_segment(self.segments[-1])
+        return Course(self.position // stride, self.position, stride)
+
+    def moved_to(self, position: int) -> Cursor:
+        """Returns the cursor of a run that goes on at another position."""
+        course = self.course
+        if course is not None:
+            steps = course.steps_at(self.position)
+            if not course.length or course.steps_at(position) != steps:
+                course = Course(steps, position, course.stride)
+        return replace(self, position=position, course=course)
 
     def _check_segments(self) -> None:
         """Raises `CursorError` unless the cursor lies in its last segment."""
@@ -203,6 +226,12 @@ class ShardPlan:
         if self.position_count is None:
             return position
         return min(position, max(self.base, self.position_count))
+
+    @property
+    def course(self) -> Course:
+        """The steps of a run that begins with these."""
+        pads = self.remainder == "pad"
+        return Course(0, self.base, self.global_stride, self.position_count, pads=pads)
 
 
 def is_of_other_algorithm(fingerprint: str, served: str) -> bool:

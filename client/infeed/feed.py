@@ -111,11 +111,10 @@ class Feed(Iterator[Batch]):
 
     @property
     def first_step(self) -> int:
-        """Steps of the run before this feed, 0 if it began at position 0."""
-        plan = self._plan.shard_plan
-        for last in self._plan.lineage[-1:]:
-            return last.step + (plan.base - last.start) // plan.global_stride
-        return plan.base // plan.global_stride
+        """Steps of the run before this feed; of a cursor of 0.1, which has no number of steps, as
+        many of this feed's as its samples fill."""
+        plan = self._plan
+        return (plan.options.steps or (plan.course.steps_at(plan.shard_plan.base),))[0]
 
     @property
     def steps_per_epoch(self) -> int | None:

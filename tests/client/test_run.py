@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from infeed.course import Course
 from infeed.cursor import Cursor
 from infeed.run import Run
 from infeed.shared.errors import InvalidRequestError
@@ -41,12 +42,10 @@ AMENDED = Cursor(
 )
 
 
-def test_positions_of_a_run_without_segments() -> None:
-    assert Run("train").position(3, 4, 2) == 24
-    assert Run("train").position(3, 4, 2, rank=1) == 28
-    # 645 is 5 behind a step of 8.
-    assert Run.of(CURSOR).position(80, 4, 2) == 645
-    assert Run.of(CURSOR).at_step(3) is None
+def test_steps_of_a_run_without_a_cursor_are_one_endless_pass() -> None:
+    assert Run("train").part_of(3, 8).position(3) == 24
+    assert Run("train").place(29, 8) == (3, 5)
+    assert [*Run("train").parts(3, 1 << 61)] == [(3, 1 << 61)]
 
 
 def test_sizes_are_the_segments_or_the_cursors() -> None:
@@ -56,23 +55,21 @@ def test_sizes_are_the_segments_or_the_cursors() -> None:
     assert [run.sizes(step) for step in (9, 10)] == [(4, 2), (8, 2)]
 
 
-def test_positions_of_a_run_with_segments_have_its_sizes() -> None:
+def test_steps_of_a_run_with_segments() -> None:
     run = Run.of(AMENDED.to_json())
-    assert run.position(9, 1, 1, rank=1) == 9 * 8 + 4
-    assert run.position(10, 1, 1) == 80
-    assert run.position(12, 1, 1, rank=1) == 80 + 2 * 16 + 8
+    for step, position in ((9, 72), (10, 80), (12, 112)):
+        assert run.part_of(step, 1).position(step) == position
+        assert run.place(position + 1, 1) == (step, 1)
     assert [run.at_step(step) for step in (9, 10)] == list(run.lineage)
+    assert [*run.parts(8, 13)] == [(8, 10), (10, 13)]
+    # The last segment's steps have had other sizes since step 14.
+    run = Run.of(replace(AMENDED, course=Course(14, 144, 4), batch_size=2, world_size=2))
+    assert [run.part_of(step, 1).position(step) for step in (9, 15)] == [72, 148]
+    assert [run.sizes(step) for step in (9, 15)] == [(4, 2), (2, 2)]
+    with pytest.raises(InvalidRequestError, match="step 10 lies before step 14, position 144"):
+        run.part_of(10, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((-1, 4, 2), "step must be an integer from 0|step must be from 0"),
-        ((0, 0, 2), "batch_size must be"),
-        ((0, 4, 2, 2), "rank must be from 0 to 1"),
-        ((1 << 61, 4, 2), "position must be"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: tuple[int, ...], message: str) -> None:
-    with pytest.raises(InvalidRequestError, match=message):
-        Run("train").position(*arguments)
+def test_a_negative_step_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="step must be from 0"):
+        Run("train").part_of(-1, 8)

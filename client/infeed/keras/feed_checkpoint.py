@@ -169,7 +169,10 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         # The last execution is completed.
         execution = self.model.steps_per_execution
         length: int = -(-steps // execution) * execution
-        return -(self._feed.first_step + self._completed) % length
+        state = self.state()
+        # Not its number of steps, which may have had other sizes.
+        taken: int = state["position"] // state["course"]["stride"]
+        return -taken % length
 
     def _check_epochs(self) -> None:
         """Raises `InvalidRequestError` if `fit` cannot find the end of an epoch, or would lose or

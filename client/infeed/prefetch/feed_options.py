@@ -153,8 +153,8 @@ class FeedOptions(CheckedOptions):
     steps: tuple[int, int] | None = checked_option(
         None,
         "the first step and the end of steps to read again, bit-identical, of the run of `state`, "
-        "or of the pipeline and `seed`; in an amended run, in one of its segments, with its batch "
-        "size and world size; None: the run's next steps",
+        "or of the pipeline and `seed`; in one of its passes and segments, by default with their "
+        "batch size and world size; None: the run's next steps",
         _check_steps,
     )
     remainder: Remainder | None = checked_option(

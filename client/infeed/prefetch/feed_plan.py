@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from infeed.cursor import Cursor, Shard, ShardPlan
+from infeed.course import Course
+from infeed.cursor import MAX_POSITION, Cursor, Shard, ShardPlan
 from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import MAX_BATCHES, PrefetchWindow
 from infeed.prefetch.feed_options import FeedOptions
@@ -32,6 +33,8 @@ class FeedPlan:
     options: FeedOptions
     contract: StreamContract
     shard_plan: ShardPlan
+    course: Course
+    """Where the run's steps lie."""
     feed_id: str
     """The same in all streams of the feed."""
 
@@ -89,6 +92,7 @@ class FeedPlan:
             segments=lineage,
             batch_size=self.contract.batch_size,
             world_size=self.shard_plan.shard.world_size,
+            course=self.course,
         )
 
     @property
@@ -172,6 +176,12 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         position_count=_position_count(spec, lineage or spec.lineage, options.epochs),
         remainder=options.remainder or spec.remainder,
     )
+    course = shard_plan.course
+    if cursor is not None:
+        before = cursor.last_course(shard_plan.global_stride)
+        sizes = cursor.batch_size or slots, cursor.world_size or shard.world_size
+        is_same = sizes == (slots, shard.world_size)
+        course = before.followed_by(course) if is_same else before.changed_to(course)
     if options.steps is not None:
         run = Run(spec.name, seed, cursor)
         shard_plan = _plan_of_steps(spec, run, options.steps, shard_plan, options.epochs)
@@ -203,7 +213,7 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         seed=seed,
         opening=opening,
     )
-    plan = FeedPlan(spec, options, contract, shard_plan, uuid.uuid4().hex)
+    plan = FeedPlan(spec, options, contract, shard_plan, course, uuid.uuid4().hex)
     check_empty(plan.empty, plan.element_spec, plan.pending_transforms)
     return plan
 
@@ -221,16 +231,21 @@ def _plan_of_steps(
             f"{problem}its number of samples is unknown, and so the end of {epochs} epochs; "
             "connect without epochs"
         )
-    begin, end = (run.position(step, plan.stride, plan.shard.world_size) for step in steps)
-    if (end - begin) % plan.global_stride:
+    part = run.part_of(steps[0], plan.global_stride)
+    begin, count = part.position(steps[0]), (steps[1] - steps[0]) * part.stride
+    wanted, rest = divmod(count, plan.global_stride)
+    if rest:
         raise InvalidRequestError(
             f"{problem}{plan.shard.world_size} ranks with batches of {plan.stride} take "
-            f"{plan.global_stride} samples in a step, which do not fit into these {end - begin}; "
+            f"{plan.global_stride} samples in a step, which do not fit into these {count}; "
             f"use the run's batch size and world size, or steps that they fit into"
         )
-    last = end if plan.position_count is None else min(end, plan.position_count)
-    found = replace(plan, base=begin, position_count=last)
-    if found.steps != (wanted := (end - begin) // plan.global_stride):
+    ends = (begin + count, part.end, plan.position_count)
+    end = min(check_integer("position", one, 0, MAX_POSITION) for one in ends if one is not None)
+    found = replace(plan, base=begin, position_count=end)
+    if part.pads:
+        found = replace(found, remainder="pad")
+    if found.steps != wanted:
         raise InvalidRequestError(
             f"{problem}with epochs={epochs} the run has {found.steps} of these {wanted} steps; use "
             "steps of the run, or connect without epochs"

@@ -155,8 +155,9 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     get_state = state_dict
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass of the next iteration, counted from 0, also if it is unfinished. Has no
-        effect with `restart=True`, and after a state."""
+        """Chooses the pass of the next iteration, counted from 0, also if it is unfinished; before
+        the first batch, the passes before count as taken. Has no effect with `restart=True`, and
+        after a state."""
         epoch = check_integer("epoch", epoch, 0)
         epochs = self._passes.epochs
         if self.restart or self._has_state:
@@ -164,7 +165,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         if epochs is not None:
             until_epoch = self._passes.located(self._at).until_epoch
             if self._is_over() or until_epoch != (epoch + 1) * epochs:
-                self._move_to(self._passes.of_epoch(epoch))
+                at = Pass() if self._is_fresh else self._position()
+                self._move_to(self._passes.of_epoch(epoch, at))
         elif epoch and self._is_fresh:
             raise InvalidRequestError(
                 f"set_epoch({epoch}) of a new dataset without an end, which would begin at the "
@@ -211,7 +213,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """Returns where the loop is."""
         if self._feed is None:
             return self._at
-        return Pass(Cursor.from_json(self._feed.state(self._taken)), self._at.until_epoch)
+        cursor = Cursor.from_json(self._feed.state(self._taken))
+        if not self.restart:
+            cursor = self._passes.stated(cursor, self._feed.spec)
+        return Pass(cursor, self._at.until_epoch)
 
     def _is_over(self) -> bool:
         """Returns whether the loop has taken every batch of the pass, as far as that is known."""

@@ -18,6 +18,7 @@ from infeed.torch.shard import ShardChoice
 if TYPE_CHECKING:
     from infeed.client import ConnectOptions
     from infeed.prefetch.feed_plan import FeedPlan
+    from infeed.shared.spec import PipelineSpec
 
 _TIMEOUTS = ("timeout", "reconnect_timeout")
 
@@ -87,11 +88,18 @@ class Passes:
             epoch = epoch_at(self._lineage(at), at.cursor.position, samples)
         return replace(at, until_epoch=epoch + self.epochs)
 
-    def of_epoch(self, number: int) -> Pass:
-        """Returns a pass by its number, counted from 0. Raises as `after`."""
-        epochs = self.epochs or 0
-        at = end_of_epochs(self._lineage(Pass()), number * epochs, self._samples())
-        return Pass(self._fetched_plan().cursor_at(at), (number + 1) * epochs)
+    def of_epoch(self, number: int, at: Pass) -> Pass:
+        """Returns a pass by its number, counted from 0, from where the dataset is: before its first
+        batch, the passes before count as taken. Raises as `after`."""
+        epochs, samples, lineage = self.epochs or 0, self._samples(), self._lineage(at)
+        begin, until = end_of_epochs(lineage, number * epochs, samples), (number + 1) * epochs
+        if at.cursor is not None:
+            return Pass(at.cursor.moved_to(begin), until)
+        plan, size = self._fetched_plan(), self.shard.for_length()
+        count = end_of_epochs(lineage, epochs, samples)
+        first = replace(plan.shard_plan, shard=Shard(0, size), position_count=count)
+        cursor = replace(plan.cursor_at(begin), world_size=size, course=first.course)
+        return Pass(self.stated(cursor, plan.spec), until)
 
     def after(self, done: Pass) -> Pass:
         """Returns the pass after one that has ended at a position. Raises `FeedClosedError`."""
@@ -101,7 +109,17 @@ class Passes:
         lineage, position = self._lineage(done), done.cursor.position
         epoch = max(done.until_epoch or 0, epoch_at(lineage, position - 1, samples) + 1)
         begin = end_of_epochs(lineage, epoch, samples)
-        return Pass(replace(done.cursor, position=begin), epoch + (self.epochs or 0))
+        return Pass(done.cursor.moved_to(begin), epoch + (self.epochs or 0))
+
+    def stated(self, cursor: Cursor, spec: PipelineSpec) -> Cursor:
+        """Returns a cursor that tells where the passes behind the first of its course begin, unless
+        their epochs have several lengths."""
+        course, lineage = cursor.course, cursor.segments or spec.lineage
+        if not (self.epochs and spec.sample_count and course and course.end) or course.length:
+            return cursor
+        if lineage and lineage[-1].epoch_end > course.end:
+            return cursor
+        return replace(cursor, course=replace(course, length=self.epochs * spec.sample_count))
 
     def connect(self, at: Pass) -> Feed:
         """Opens the feed of a located pass. Raises as `infeed.connect` does."""

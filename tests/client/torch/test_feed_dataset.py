@@ -23,6 +23,7 @@ from tests.client.torch.fakes import (  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 import infeed  # noqa: E402
+from infeed.run import Run  # noqa: E402
 from infeed.torch import FeedDataset  # noqa: E402
 from infeed.torch import passes as passes_module  # noqa: E402
 
@@ -58,6 +59,38 @@ def test_each_iteration_is_the_next_epoch(remainder: Any) -> None:
     with dataset(epochs=1, remainder=remainder, mask="valid") as data:
         assert [ids(data) for _ in range(3)] == passes(3, remainder=remainder)
     assert passes(2)[0] != passes(2)[1]
+
+
+@pytest.mark.parametrize("sets_epoch", [False, True])
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+def test_state_tells_the_steps_of_every_pass(remainder: Any, sets_epoch: bool) -> None:
+    expected = list(chain.from_iterable(passes(3, remainder=remainder)))
+    with dataset(epochs=1, remainder=remainder) as data:
+        for epoch in range(2):
+            if sets_epoch:
+                data.set_epoch(epoch)
+            list(data)
+            run = Run.of(data.state_dict()["cursor"])
+            assert heads(run, 3) == [batch[:2] for batch in expected]
+    # The passes before a chosen one count as taken, until one was begun.
+    with dataset(epochs=1, remainder=remainder) as data:
+        data.set_epoch(1)
+        next(data)
+        run = Run.of(data.state_dict()["cursor"])
+        assert heads(run, 3) == [batch[:2] for batch in expected]
+        data.set_epoch(2)
+        steps = len(expected) // 3 + 1
+        run = Run.of(data.state_dict()["cursor"])
+        assert run.part_of(steps, 4).position(steps) == 2 * COUNT
+        with pytest.raises(infeed.InvalidRequestError, match="passes changed"):
+            run.part_of(steps - 1, 4)
+
+
+def heads(run: Run, count: int) -> list[list[float]]:
+    """Returns the first two ids of each step of a number of passes."""
+    steps = count * (run.part_of(0, 4).end_step or 0)
+    starts = [run.part_of(step, 4).position(step) for step in range(steps)]
+    return [fake().sample_ids(3, start, 2).tolist() for start in starts]
 
 
 def test_pass_of_several_epochs_is_one_stream() -> None:

@@ -130,7 +130,7 @@ def amend(
     ids = np.unique(before.slots(start, skipped).index) if skipped else np.empty(0, np.int64)
     names = ("pipeline", "fingerprint", "seed", "batch_size", "world_size")
     values: dict[str, Any] = {name: getattr(segment, name) for name in names}
-    state = replace(cursor, position=start, segments=(*lineage, segment), **values)
+    state = replace(cursor, position=start, segments=(*lineage, segment), course=None, **values)
     text = (*map(str, changes), *_course(segment, after, len(ids)))
     return Amendment(state, tuple(changes), text, tuple(ids.tolist()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from infeed.cursor import MAX_POSITION, Cursor
+from infeed.run import Run
 from infeed.shared.arguments import check_integer
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec.segment import Lineage, Segment
@@ -21,21 +22,29 @@ def check_step(step: int, cursor: Cursor, last: Segment) -> int:
             "from there on, or take a cursor from before that amendment",
             step=step,
         )
-    steps, within = divmod(cursor.position - last.start, last.global_stride)
-    if within:
+    if cursor.course is None and not cursor.segments:
+        Run.of(cursor).part_of(step, last.global_stride)  # refuses one that does not tell its steps
+    start, course = last.position_of(step), cursor.last_course(last.global_stride)
+    sizes = f"steps of {last.batch_size} samples on {last.world_size} ranks"
+    if course.stride != last.global_stride or course.start != last.position_of(course.step):
         raise InvalidRequestError(
-            f"the cursor's position {cursor.position} is no multiple of the run's steps of "
-            f"{last.batch_size} samples on {last.world_size} ranks, from position {last.start} on; "
-            "amend a cursor from before its sizes changed"
+            f"the run has no {sizes} since step {course.step}, position {course.start}; amend a "
+            "cursor from before its sizes or passes changed"
         )
-    if step > (reached := last.step + steps):
+    if course.end is not None and start > course.end:
+        raise InvalidRequestError(
+            f"step {step} lies behind position {course.end}, at which a pass left out or padded "
+            "the samples that fill no step; amend from a step before, or begin another run",
+            step=step,
+        )
+    if step > (reached := course.steps_at(cursor.position)):
         raise InvalidRequestError(
             f"step {step} lies beyond the cursor's, which is {reached} with {last.batch_size} "
             f"samples on {last.world_size} ranks: the steps between would be lost; amend from a "
             "step up to there, or skip steps",
             step=step,
         )
-    return last.position_of(step)
+    return start
 
 
 def run_so_far(lineage: Lineage, old: Opened) -> RunOrder:

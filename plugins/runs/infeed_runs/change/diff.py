@@ -158,7 +158,8 @@ def _compare(one: Side, other: Side, result: Difference, options: DiffOptions) -
             for name, x in (("first", a), ("second", b)):
                 if x.index[row] != x.visited[row]:
                     reason = f"substitute of a removed sample in the {name}"
-            place = one.place(first + row)
+            if (place := one.place(first + row)) is None:
+                continue
             slot = OtherSlot(first + row, *place, samples, (names[0], names[1]), reason)
             result.first.append(slot)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from infeed.cursor import Cursor
 from infeed.run import Run
-from infeed.shared.spec.segment import Lineage, segment_at
+from infeed.shared.spec.segment import Lineage
 from infeed_runs.change.definitions import Definitions, Opened, split_name
 from infeed_runs.run_file import load_run
 from infeed_server.order import RunOrder
@@ -55,6 +55,7 @@ class Side:
     opened: Opened
     lineage: Lineage
     run: RunOrder
+    steps: Run
 
     @classmethod
     def of(cls, given: Given, other: Given, definitions: Definitions, options: DiffOptions) -> Side:
@@ -71,17 +72,21 @@ class Side:
             size = options.batch_size or sizes[0][0] or sizes[1][0] or opened.size
             ranks = options.world_size or sizes[0][1] or sizes[1][1] or 1
             lineage = opened.segments(seed, size, ranks)
-        return cls(opened, lineage, order_of(lineage, opened.removed))
+        last = lineage[-1]
+        names = (last.pipeline, last.fingerprint, last.seed)
+        taken = cursor if cursor and cursor.course else Cursor(*names, last.start, segments=lineage)
+        return cls(opened, lineage, order_of(lineage, opened.removed), Run.of(taken))
 
-    def place(self, position: int) -> tuple[int, int, int]:
-        """Returns the step, rank and slot of a position."""
-        segment = segment_at(self.lineage, position)
-        assert segment is not None  # it has at least one
-        return segment.place_of(position)
+    def place(self, position: int) -> tuple[int, int, int] | None:
+        """Returns the step, rank and slot of a position; None if the run has no step with it, or
+        its cursor does not tell."""
+        if (found := self.steps.place(position, 1)) is None:
+            return None
+        size = self.steps.sizes(found[0])[0] or self.lineage[-1].batch_size
+        return found[0], *divmod(found[1], size)
 
     def position(self, step: int) -> int:
-        segment = next((one for one in reversed(self.lineage) if one.step <= step), self.lineage[0])
-        return segment.position_of(step)
+        return self.steps.part_of(step, 1).position(step)
 
     def segments_text(self) -> str:
         """Returns the segments as a text; empty for a run that was never amended."""

@@ -23,7 +23,7 @@ from infeed.run import Run
 from infeed.shared.arguments import check_flag, check_integer, check_seconds
 from infeed.shared.errors import InvalidRequestError, ProtocolError
 from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec
-from infeed.shared.spec.segment import lineage_to_proto
+from infeed.shared.spec.segment import epoch_at, lineage_to_proto
 from infeed.transport import Transport
 from infeed.v1 import feed_service_pb2 as service
 
@@ -124,8 +124,8 @@ def at(
     """Returns the slots of a step of a run, rank by rank: what each of them had, or will have.
 
     cursor      result of `Feed.state()` at any step of the run
-    step        training step, from 0; without segments in the cursor, since the run's last change
-                of batch size or world size
+    step        training step, from 0; in the last segment, since the run's last change of batch
+                size, world size or passes
     target      address of a server, as for `connect`, that serves the step's definition under any
                 name
     OPTIONS
@@ -151,14 +151,17 @@ document_options(at, SlotOptions)
 def _describe(transport: Transport, run: Run, step: int, options: SlotOptions) -> Iterator[Slot]:
     spec, message = served_run(transport, run, options.timeout)
     size, ranks = _sizes(run, step, spec.batch_size, options)
-    begin = run.position(step, size, ranks)
+    part = run.part_of(step, size * ranks)
+    begin = part.position(step)
+    filled = size * ranks if part.end is None else part.end - begin
     most = MAX_DRAWN_SLOTS if options.draws else MAX_SLOTS
     for first, count in _ranges(size, ranks, options):
-        for at_once in range(first, first + count, most):
+        full = max(first, min(first + count, filled))
+        for at_once in range(first, full, most):
             request = service.DescribeSlotsRequest(
                 run=message,
                 start=begin + at_once,
-                count=min(most, first + count - at_once),
+                count=min(most, full - at_once),
                 draws=options.draws,
             )
             slots = transport.call("DescribeSlots", request, options.timeout).slots
@@ -169,6 +172,9 @@ def _describe(transport: Transport, run: Run, step: int, options: SlotOptions) -
                 )
             for number, slot in enumerate(slots, at_once):
                 yield _parse(slot, step, *divmod(number, size))
+        for number in range(full, first + count):
+            epoch = epoch_at(run.lineage or spec.lineage, begin, spec.sample_count or 1)
+            yield Slot(begin + number, step, *divmod(number, size), epoch, sample_id=-1)
 
 
 def served_run(transport: Transport, run: Run, timeout: float) -> tuple[PipelineSpec, service.Run]:
@@ -184,17 +190,14 @@ def served_run(transport: Transport, run: Run, timeout: float) -> tuple[Pipeline
 
 def _sizes(run: Run, step: int, batch_size: int, options: SlotOptions) -> tuple[int, int]:
     """Returns the batch size and the number of ranks of a step."""
-    size, ranks = options.batch_size, options.world_size
-    if (segment := run.at_step(step)) is None:
-        stated = run.sizes(step)
-        return size or stated[0] or batch_size, ranks or stated[1] or 1
-    found = (segment.batch_size, segment.world_size)
-    if (size or found[0], ranks or found[1]) != found:
+    stated = run.sizes(step)
+    size, ranks = options.batch_size or stated[0], options.world_size or stated[1]
+    if (size, ranks) != (found := (stated[0] or size, stated[1] or ranks)):
         raise InvalidRequestError(
-            f"step {step} has batches of {found[0]} on {found[1]} ranks by the run's segment, not "
-            f"of {size or found[0]} on {ranks or found[1]}; leave out batch_size and world_size"
+            f"step {step} has batches of {found[0]} on {found[1]} ranks by the run's cursor, not "
+            f"of {size} on {ranks}; leave out batch_size and world_size"
         )
-    return found
+    return size or batch_size, ranks or 1
 
 
 def _ranges(size: int, ranks: int, options: SlotOptions) -> Sequence[tuple[int, int]]:

@@ -17,7 +17,7 @@ from infeed.cli.output import new_console, print_json, print_line
 from infeed.rpc.channel import open_transport
 from infeed.run import Run
 from infeed.shared.spec import PipelineSpec
-from infeed.shared.spec.segment import epoch_at, segment_at
+from infeed.shared.spec.segment import epoch_at
 from infeed.v1 import feed_service_pb2 as service
 from infeed_runs.look.run_options import RunName, RunOptions
 from infeed_runs.look.slots import MAX_EPOCHS, served_run
@@ -72,6 +72,7 @@ def when(
     size = run_options.batch_size or stated[0] or spec.batch_size
     ranks = run_options.world_size or stated[1] or 1
     documents = [_to_json(loaded, one, size, ranks) for one in found.samples]
+    _note_earlier_steps(loaded)
     if run_options.as_json:
         print_json({"epochs": epochs, "samples": documents, "more": found.more})
         return
@@ -102,19 +103,30 @@ def _to_json(run: Run, found: service.FoundSample, size: int, ranks: int) -> dic
     now = run.cursor.position if run.cursor else 0
     visits = []
     for position, epoch in zip(found.positions, found.epochs, strict=True):
-        step, rank, slot = place(run, position, size, ranks)
-        place_json = {"position": position, "epoch": epoch, "step": step, "rank": rank}
-        visits.append({**place_json, "slot": slot, "is_past": position < now})
+        if (at := place(run, position, size, ranks)) is not None:
+            step, rank, slot = at
+            place_json = {"position": position, "epoch": epoch, "step": step, "rank": rank}
+            visits.append({**place_json, "slot": slot, "is_past": position < now})
     names = ("sample_id", "file", "is_removed")
     return {**{name: getattr(found, name) for name in names}, "visits": visits}
 
 
-def place(run: Run, position: int, batch_size: int, world_size: int) -> tuple[int, int, int]:
-    """Returns the step, rank and slot that have a position: the inverse of `Run.position`. The
-    sizes are for a run without segments, whose steps before its last change of sizes are
-    negative."""
-    if (segment := segment_at(run.lineage, position)) is not None:
-        return segment.place_of(position)
-    stride = batch_size * world_size
-    step, within = divmod(position - (run.cursor.position % stride if run.cursor else 0), stride)
-    return step, *divmod(within, batch_size)
+def place(run: Run, position: int, batch_size: int, world_size: int) -> tuple[int, int, int] | None:
+    """Returns the step, rank and slot that have a position; None if no step has it, or none that
+    the cursor tells. The sizes are for a run that does not state them."""
+    if (found := run.place(position, batch_size * world_size)) is None:
+        return None
+    return found[0], *divmod(found[1], run.sizes(found[0])[0] or batch_size)
+
+
+def _note_earlier_steps(run: Run) -> None:
+    """Says on standard error that the steps before a change of sizes are not shown."""
+    if run.cursor is None or run.cursor.course is None:
+        return
+    course, first = run.cursor.course, run.lineage[-1].step if run.lineage else 0
+    if course.step > first:
+        typer.echo(
+            f"note: steps {first} to {course.step - 1} are not shown: their batch size, world size "
+            "or passes were others; give a cursor from before the change",
+            err=True,
+        )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from infeed.course import Course
 from infeed.cursor import Cursor
 from infeed.shared.errors import InfeedError
 from infeed_runs.change.definitions import Definitions
@@ -38,7 +39,8 @@ def cursor(pipelines: Any, position: int, seed: int = 3) -> Cursor:
     with Definitions(pipelines) as definitions:
         opened = definitions.open("p")
         sizes = {"batch_size": opened.definition.batch.size, "world_size": 1}
-        return Cursor("p", opened.fingerprint, seed, position, **sizes)
+        course = Course(0, 0, sizes["batch_size"])
+        return Cursor("p", opened.fingerprint, seed, position, course=course, **sizes)
 
 
 def order(pipelines: Any, run: Cursor) -> RunOrder:
@@ -179,14 +181,20 @@ def test_step_within_an_epoch_is_refused(folder: Path, step: int, nearest: str) 
 
 def test_sizes_so_far_are_the_cursors(folder: Path) -> None:
     old = definition(folder)
-    run = replace(cursor(old, 80), batch_size=8, world_size=2)
+    run = replace(cursor(old, 80), batch_size=8, world_size=2, course=Course(0, 0, 16))
     made = amend(run, 5, old, options=AmendOptions(seed=5, world_size=1)).cursor
     assert [(one.batch_size, one.world_size) for one in made.segments] == [(8, 2), (8, 1)]
     assert (made.batch_size, made.world_size) == (8, 1)
     assert amend(run, 0, old, options=AmendOptions(seed=5)).cursor.position == 0
     options = AmendOptions(seed=5)
-    with pytest.raises(InfeedError, match=r"position 80 is no multiple.*of 3 samples on 2 ranks"):
-        amend(replace(run, batch_size=3), 5, old, options=options)
+    changed = replace(run, course=Course(2, 24, 16))
+    with pytest.raises(InfeedError, match=r"no steps of 8 samples on 2 ranks since step 2.*sizes"):
+        amend(changed, 5, old, options=options)
+    passed = replace(run, course=Course(0, 0, 16, end=40, length=40))
+    with pytest.raises(InfeedError, match=r"step 5 lies behind position 40.*or begin another run"):
+        amend(passed, 5, old, options=options)
+    with pytest.raises(InfeedError, match=r"add to it: .course"):
+        amend(replace(run, course=None), 5, old, options=options)
     with pytest.raises(InfeedError, match=r'does not state the sizes.*add them.*"world_size"'):
         amend(replace(run, world_size=None), 5, old, options=options)
     skips = definition(folder, skip=[[3, 5]])

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
+from infeed.course import Course
 from infeed.cursor import Cursor
 from infeed_runs.change.definitions import Definitions
 
@@ -25,7 +26,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     Path("p.yaml").write_text(TEXT)
     with Definitions("p.yaml") as definitions:
         fingerprint = definitions.open(None).fingerprint
-    state = Cursor("p", fingerprint, 3, 40, batch_size=4, world_size=1).to_json()
+    state = Cursor(
+        "p", fingerprint, 3, 40, batch_size=4, world_size=1, course=Course(0, 0, 4)
+    ).to_json()
     Path("run.json").write_text(json.dumps(state))
     return state
 

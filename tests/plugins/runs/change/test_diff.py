@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.harness.datasets import jpeg
 
+from infeed.course import Course
 from infeed.cursor import Cursor
 from infeed.shared.errors import InfeedError
 from infeed_runs.change.definitions import Definitions, split_name
@@ -98,7 +99,7 @@ def test_functions_of_one_name_beside_two_files_are_two(tmp_path: Path) -> None:
         assert (change.path, change.fields) == ("transforms[0].map", ("x",))
     with Definitions(files[0]) as definitions:
         fingerprint = definitions.open("p").fingerprint
-    run = Cursor("p", fingerprint, 0, 8, batch_size=4, world_size=1)
+    run = Cursor("p", fingerprint, 0, 8, batch_size=4, world_size=1, course=Course(0, 0, 4))
     made = amend(run, 2, files[1], was=files[0])
     assert [one.path for one in made.changes] == ["transforms[0].map"]
 
@@ -116,7 +117,7 @@ def test_slot_has_its_place_its_samples_and_the_reason(file: str) -> None:
 def test_amended_run_differs_from_its_segment_on(file: str) -> None:
     with Definitions(file) as definitions:
         fingerprint = definitions.open("base").fingerprint
-    run = Cursor("base", fingerprint, 3, 200, batch_size=4, world_size=1)
+    run = Cursor("base", fingerprint, 3, 200, batch_size=4, world_size=1, course=Course(0, 0, 4))
     amended = amend(run, 50, f"{file}:base", options=AmendOptions(seed=9)).cursor
     found = diff(run, amended, [file])
     assert (found.begin, found.end) == (200, 400)
@@ -185,7 +186,7 @@ def test_a_cursor_without_sizes_has_those_of_the_amended_one(file: str) -> None:
     with Definitions(file) as definitions:
         fingerprint = definitions.open("base").fingerprint
     run = Cursor("base", fingerprint, 3, 200)
-    sized = replace(run, batch_size=4, world_size=2)
+    sized = replace(run, batch_size=4, world_size=2, course=Course(0, 0, 8))
     amended = amend(sized, 25, file, options=AmendOptions(seed=4)).cursor
     found = diff(run, amended, [file])
     assert [change.path for change in found.changes] == ["seed", "segments"]

@@ -52,13 +52,23 @@ def test_a_step_of_a_run_without_segments() -> None:
     options: Any = {"target": "-", "transport": fake}
     assert [s.position for s in infeed.at(Run("fake"), 3, **options)] == [12, 13, 14, 15]
     state = {"version": 1, "pipeline": "fake", "fingerprint": fake.spec.fingerprint, "seed": 0}
-    slots = infeed.at({**state, "position": 641}, 3, batch_size=2, world_size=2, rank=1, **options)
+    state |= {"position": 41, "course": {"step": 0, "start": 1, "stride": 4}}
+    slots = infeed.at(state, 3, batch_size=2, world_size=2, rank=1, **options)
     assert [slot.position for slot in slots] == [15, 16]
-    # Of the sizes that the cursor states, unless others are given.
-    state |= {"position": 660, "batch_size": 2, "world_size": 3}
+    state |= {"position": 60, "batch_size": 2, "world_size": 3}
+    state["course"] = {"step": 0, "start": 0, "stride": 6, "end": 50, "length": 50, "pads": True}
     slots = infeed.at(state, 3, rank=1, **options)
     assert [slot.position for slot in slots] == [20, 21]
-    assert infeed.at(state, 3, rank=1, world_size=2, **options)[0].position == 14
+    # The last step of a pass has empty slots, and the next pass begins behind it.
+    slots = infeed.at(state, 8, **options)
+    assert [slot.sample_id < 0 for slot in slots] == [False] * 2 + [True] * 4
+    assert [(slot.rank, slot.slot, slot.position) for slot in slots[2:4]] == [
+        (1, 0, 50),
+        (1, 1, 51),
+    ]
+    assert infeed.at(state, 9, **options)[0].position == 50
+    with pytest.raises(InvalidRequestError, match=r"of 2 on 3 ranks .* not of 2 on 2; leave out"):
+        infeed.at(state, 3, world_size=2, **options)
 
 
 def test_what_a_server_describes_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,142 @@
+"""Course of a run: where its steps lie in the sample stream, over all ranks. Arithmetic only.
+
+A position alone does not tell its step: at its end a pass leaves out, or pads, the samples that do
+not fill a step, and the next pass begins behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import CursorError, InvalidRequestError
+from infeed.shared.spec.segment import Segment
+
+
+@dataclass(frozen=True)
+class Course:
+    """The steps of a run from one on: `step` begins at position `start`, and each takes `stride`.
+
+    end     the position at which the first pass ends, or the feed; None: it is endless
+    length  positions of each later pass; None: there is none, or it is not known
+    pads    whether the last step of a pass can have empty slots
+    """
+
+    step: int
+    start: int
+    stride: int
+    end: int | None = None
+    length: int | None = None
+    pads: bool = False
+
+    @classmethod
+    def of_segment(cls, segment: Segment) -> Course:
+        return cls(segment.step, segment.start, segment.global_stride)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Course:
+        """Parses the course of a cursor. Raises `CursorError`."""
+        names = {field.name for field in fields(cls)}
+        try:
+            if not isinstance(value, Mapping) or not {"step", "start", "stride"} <= value.keys():
+                raise InvalidRequestError(f"{value!r} lacks a step, start or stride")
+            if unknown := sorted(map(str, value.keys() - names)):
+                raise InvalidRequestError(f"it has unknown keys: {', '.join(unknown)}")
+            positive = ("stride", "length")
+            numbers = {
+                name: check_integer(f"its {name}", number, int(name in positive))
+                for name, number in value.items()
+                if name != "pads"
+            }
+        except InvalidRequestError as error:
+            raise CursorError(
+                f"the cursor's course is not valid: {error.message}; restore the cursor as it was "
+                "saved"
+            ) from None
+        return cls(**numbers, pads=bool(value.get("pads", False)))
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: v for name, v in asdict(self).items() if v is not None and v is not False}
+
+    @property
+    def end_step(self) -> int | None:
+        """The step behind the first pass; None if it is endless."""
+        return None if self.end is None else self.step + self._steps_in(self.end - self.start)
+
+    def part_of(self, step: int) -> Course:
+        """Returns the pass that has a step. Raises `InvalidRequestError` if there is none."""
+        if step < self.step:
+            raise InvalidRequestError(
+                f"step {step} lies before step {self.step}, position {self.start}, at which the "
+                "run's batch size, world size or passes changed; give a cursor from before that",
+                step=step,
+            )
+        if self.end_step is None or step < self.end_step:
+            return replace(self, length=None)
+        if not self.length or not (per_pass := self._steps_in(self.length)):
+            raise InvalidRequestError(
+                f"the run has no step {step}: it ends at position {self.end}, with step "
+                f"{self.end_step - 1}; give a cursor of the run that goes on there",
+                step=step,
+            )
+        return self._later((step - self.end_step) // per_pass)
+
+    def part_at(self, position: int) -> Course:
+        """Returns the pass that has a position, which is not before `start`."""
+        if self.end is None or not self.length or position < self.end:
+            return replace(self, length=None)
+        return self._later((position - self.end) // self.length)
+
+    def position(self, step: int) -> int:
+        """Returns the position at which a step begins. Raises as `part_of` does."""
+        part = self.part_of(step)
+        return part.start + (step - part.step) * self.stride
+
+    def steps_at(self, position: int) -> int:
+        """Returns the number of steps of the run that had ended at a position."""
+        part = self.part_at(position)
+        steps = part.step - (part.start - position) // self.stride
+        return steps if part.end_step is None else min(steps, part.end_step)
+
+    def place(self, position: int) -> tuple[int, int] | None:
+        """Returns the step that has a position, and the offset in it; None if none has it."""
+        part = self.part_at(position)
+        step, offset = divmod(position - part.start, self.stride)
+        step += part.step
+        if position < self.start or (part.end_step is not None and step >= part.end_step):
+            return None
+        return step, offset
+
+    def followed_by(self, feed: Course) -> Course:
+        """Returns the course of a run that goes on with a feed of the same sizes, whose course
+        counts from step 0."""
+        part = self.part_at(feed.start)
+        if self.stride == feed.stride and (feed.start - part.start) % self.stride == 0:
+            if (part.end, self.pads) == (feed.end, feed.pads):
+                return self
+            if part.start == self.start:
+                return replace(feed, step=self.step, start=self.start)
+        return self.changed_to(feed)
+
+    def changed_to(self, feed: Course) -> Course:
+        """Returns the course of a feed that goes on with other sizes or passes."""
+        return replace(feed, step=self.steps_at(feed.start))
+
+    def _later(self, number: int) -> Course:
+        """Returns a pass behind the first one."""
+        assert self.end is not None
+        assert self.end_step is not None
+        assert self.length is not None
+        return replace(
+            self,
+            step=self.end_step + number * self._steps_in(self.length),
+            start=self.end + number * self.length,
+            end=self.end + (number + 1) * self.length,
+            length=None,
+        )
+
+    def _steps_in(self, positions: int) -> int:
+        steps, rest = divmod(max(0, positions), self.stride)
+        return steps + (self.pads and rest > 0)
