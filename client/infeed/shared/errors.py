@@ -55,10 +55,11 @@ class InfeedError(Exception):
         cls.reason, cls.code = reason or cls.reason, code or cls.code
 
     def __init__(
-        self, problem: str, *, at: Any = (), sample: Any = None, **metadata: object
+        self, message: str, *, at: Any = (), sample: Any = None, **metadata: object
     ) -> None:
-        """`sample` is the index of the sample that the problem is about."""
-        self.problem = shorten(problem)
+        """`sample` is the index of the sample that the problem is about. PyTorch's `DataLoader`
+        makes the error of a worker again by `message=`."""
+        self.problem = shorten(message)
         self.at: KeyPath = at
         self.sample: int | None = sample
         metadata |= {} if sample is None else {"sample_id": sample}
