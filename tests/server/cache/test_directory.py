@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from infeed.shared.errors import ConfigError
 from infeed_server.cache import directory
 from infeed_server.cache.directory import (
     delete,
