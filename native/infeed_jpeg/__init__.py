@@ -78,7 +78,8 @@ def unavailable() -> str | None:
 
 def _records(records: Sequence[bytes]) -> tuple[ctypes.Array[ctypes.c_char_p], NDArray[np.uint64]]:
     """Returns the addresses and the sizes of the records; the caller keeps these alive."""
-    sizes = np.fromiter(map(len, records), np.uint64, len(records))
+    # Not len, which a subclass can change.
+    sizes = np.fromiter(map(bytes.__len__, records), np.uint64, len(records))
     return (ctypes.c_char_p * len(records))(*records), sizes
 
 
@@ -143,15 +144,18 @@ def decode_batch(
         if n and not 1 <= orientations.min() <= orientations.max() <= 8:
             raise ValueError(f"orientations: {orientations.tolist()}; each is 1 to 8")
     _require("out", out, np.uint8, (n, -1, -1, 3))
-    if not out.flags.writeable:
-        raise ValueError("out: a read-only array; needs one that can be written")
+    if not out.flags.writeable or 0 in out.shape[1:]:
+        kind = f"{'' if out.flags.writeable else 'read-only '}{list(out.shape)}"
+        raise ValueError(f"out: {kind}; needs pixels that can be written")
+    if threads < 1:
+        raise ValueError(f"threads: {threads}; needs at least 1")
     addresses, sizes = _records(records)
     status = np.empty(n, np.uint8)
     batch = _Batch(
         count=n,
         height=out.shape[1],
         width=out.shape[2],
-        antialias=antialias,
+        antialias=bool(antialias),
         records=ctypes.addressof(addresses),
         sizes=sizes.ctypes.data,
         windows=windows.ctypes.data,

@@ -62,6 +62,7 @@ static bool is_inside(const Task *t) {
   const int width = is_exchanged ? t->picture->height : t->picture->width;
   return w.top >= 0 && w.left >= 0 && w.height > 0 && w.width > 0 && w.height <= height - w.top &&
          w.width <= width - w.left && p.top >= 0 && p.left >= 0 && p.height < MAX_SIDE && p.width < MAX_SIDE &&
+         p.height >= t->height && p.width >= t->width &&  // before a difference that could wrap
          t->height <= p.height - p.top && t->width <= p.width - p.left;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,14 @@ def two_frames() -> bytes:
     return RECORD[: begin + 19] + RECORD[begin:]
 
 
-def short_segment() -> bytes:
-    """Returns a record whose first segment ends too early, in a row."""
-    record = encode(PIXELS, quality=80, restart_marker_blocks=3)
-    end = record.index(b"\xff\xd0")
-    return record[: end - 3] + record[end:]
+def short_segments(**options: Any) -> Iterator[bytes]:
+    """Yields records of which one segment lacks its last bytes."""
+    record = encode(PIXELS, quality=80, **options)
+    begin = record.index(b"\xff\xda")
+    for marker in range(0xD0, 0xD8):
+        end = record.find(bytes([0xFF, marker]), begin)
+        for cut in range(1, 6) if end > 0 else ():
+            yield record[: end - cut] + record[end:]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,11 @@ def test_window_above_a_cut_is_refused() -> None:
     assert status_of(RECORD[:-2], (0, 0, 8, 8)) == "damaged"
 
 
+def test_scan_that_is_far_too_short_is_refused() -> None:
+    record = changed(b"\xff\xc0", 5, 0, 16, 0xFF, 0xDC)  # 16 rows of 65,500 pixels
+    assert status_of(record, (0, 65_492, 16, 8)) == "damaged"
+
+
 def test_every_cut_is_refused() -> None:
     assert {status_of(RECORD[:size]) for size in range(2, len(RECORD))} == {"damaged"}
 
@@ -94,7 +103,7 @@ def test_every_cut_is_refused() -> None:
     "record",
     [
         pytest.param(changed(b"\xff\xc4", 12, 2, 0), id="a code of ones alone"),
-        pytest.param(short_segment(), id="a short segment"),
+        pytest.param(next(short_segments(restart_marker_blocks=3)), id="a short segment"),
         pytest.param(
             encode(PIXELS, restart_marker_rows=1).replace(b"\xff\xd1", b"\xff\xd0"), id="RST0 twice"
         ),
@@ -121,6 +130,31 @@ def test_what_tensorflow_ignores_is_ignored(record: bytes) -> None:
     pixels, status = decoded(case)
     assert status == "decoded"
     np.testing.assert_array_equal(pixels, expected(case))
+
+
+@pytest.mark.parametrize("restarts", ["restart_marker_rows", "restart_marker_blocks"])
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
+def test_short_segments_have_tensorflows_pixels(subsampling: str, restarts: str) -> None:
+    for record in short_segments(subsampling=subsampling, **{restarts: 1}):
+        case = Case(record, WHOLE, 0, WHOLE[2:])
+        pixels, status = decoded(case)
+        if status == "decoded":
+            np.testing.assert_array_equal(pixels, expected(case))
+
+
+@pytest.mark.parametrize(
+    "part", [(8, -2, 0, 2**31 - 1), (-2, 8, 2**31 - 1, 0), (7, 8, 0, 0), (8, 8, 1, 0), (8, 9, 0, 2)]
+)
+def test_part_outside_of_the_resized_window_is_refused(part: tuple[int, int, int, int]) -> None:
+    assert decoded(Case(RECORD, WHOLE, 0, (8, 8), part))[1] == "window outside of the picture"
+
+
+def test_length_of_a_subclass_of_bytes_is_not_asked() -> None:
+    class Long(bytes):
+        def __len__(self) -> int:
+            return 1 << 40
+
+    assert status_of(Long(RECORD)) == "decoded"
 
 
 def damage(record: bytes, rng: np.random.Generator) -> bytes:
@@ -176,16 +210,19 @@ def test_10000_damaged_photos_have_tensorflows_pixels(photos: Any) -> None:
         ("windows", np.zeros((1, 4), np.int64)),
         ("flips", np.zeros(2, np.uint8)),
         ("out", np.zeros((1, 3, 8, 8), np.uint8).transpose(0, 2, 3, 1)),
+        ("out", np.zeros((1, 0, 8, 3), np.uint8)),
+        ("out", np.zeros((1, 8, 0, 3), np.uint8)),
+        ("threads", 0),
     ],
 )
-def test_wrong_array_is_refused_by_name(name: str, array: Any) -> None:
+def test_wrong_argument_is_refused_by_name(name: str, array: Any) -> None:
     arrays = {
         "windows": np.array([WHOLE], np.int32),
         "flips": np.zeros(1, np.uint8),
         "out": np.zeros((1, 8, 8, 3), np.uint8),
     } | {name: array}
-    with pytest.raises(ValueError, match=f"{name}: .*; needs a C-contiguous array"):
-        infeed_jpeg.decode_batch([RECORD], **arrays, threads=1)
+    with pytest.raises(ValueError, match=f"{name}: .*; needs"):
+        infeed_jpeg.decode_batch([RECORD], **{"threads": 1, **arrays})
 
 
 def test_orientation_that_exif_has_not_is_refused() -> None:

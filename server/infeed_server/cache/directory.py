@@ -5,6 +5,7 @@ A process holds the lock of a directory that it uses, so that others do not dele
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 VERSION = 1
 """Of the format of a directory, for its fingerprint: others are not opened, and deleted when space
 is needed."""
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _DELETED = ".deleted-"
 """Prefix of a folder that is being deleted."""
@@ -46,16 +49,16 @@ class CacheDirectory:
 
 def open_directory(
     root: Path, fingerprint: str, pipeline: str, samples: int, budget: int
-) -> DiskStore:
+) -> DiskStore | None:
     """Opens or creates the directory of a fingerprint, after unused ones were deleted as the budget
-    requires. Raises `ConfigError` if it cannot be written."""
+    requires. Returns None, with a warning, where the disk is full. Raises `ConfigError` if it
+    cannot be written for another reason."""
     path = root / fingerprint
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locked(root / "lock"):
+        with locked(root / "lock"), ExitStack() as lock:
             kept = _collect(root, path, budget)
             path.mkdir(exist_ok=True, mode=0o700)
-            lock = ExitStack()
             lock.enter_context(locked(path / "in-use", fcntl.LOCK_SH))
             about = json.dumps({"pipeline": pipeline, "samples": samples}).encode()
             file, written = path / "about.json", path / "about.new"
@@ -63,10 +66,13 @@ def open_directory(
                 written.write_bytes(about)
                 written.replace(file)
             file.touch()
-        store = DiskStore(path, samples, budget - kept)
-        store.held = lock
+            store = DiskStore(path, samples, budget - kept)
+            store.held = lock.pop_all()
         return store
     except OSError as error:
+        if error.errno in _NO_SPACE:
+            log.warning("the cache %s is not used: %s; make room", path, error.strerror)
+            return None
         problem = f"cannot use the cache {path}: {error.strerror}"
         raise ConfigError(f"{problem}; give a path that can be written") from error
 

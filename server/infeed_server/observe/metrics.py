@@ -62,11 +62,11 @@ _STATE = (
 )
 _ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
 _CACHE = "Samples that were looked up in the cache, by result: hits or misses."
-_PICTURES = "Pictures by decoder, native or tensorflow, where the native one can do the steps."
+_PICTURES = "Pictures decoded for batches, by decoder: native or tensorflow."
 _REQUESTS = "Requests for bytes of objects in stores; obstore's own repetitions are not counted."
 _RECEIVED = "Bytes of objects that were received from stores."
 _GRPC_CALL = ("grpc_method", "grpc_status")
-_FAILED = "Failed samples, by action: raise, substitute or mask."
+_FAILED = "Slots of batches whose sample was bad, by action: raise, substitute or mask."
 _FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
 _STAGES = "Seconds that one batch spent in each stage: read, transform, encode or send."
 _UNLOGGED = "Bad samples that could not be written to the quarantine log."

@@ -117,12 +117,14 @@ class NativePictures:
         """The bytes of a picture."""
         return int(self._pixels.shape.num_elements())
 
-    def make(self, columns: Columns, keys: Keys, run: Run) -> Made:
-        """Decodes the pictures of samples. Unless `is_complete`, no row is done, and the graph's
-        columns have the pixels."""
+    def make(
+        self, columns: Columns, keys: Keys, run: Run, counted: npt.NDArray[np.bool_] | None = None
+    ) -> Made:
+        """Decodes the pictures of samples, and counts the rows that are `counted`, or all. Unless
+        `is_complete`, no row is done, and the graph's columns have the pixels."""
         fields = self._fields(columns)
         contents = fields[self._field]
-        pixels, done, cut_off = self._decode(contents, keys, run)
+        pixels, done, cut_off = self._decode(contents, keys, run, counted)
         if self.is_complete:
             others = read_only(fields)
             if not done.all():
@@ -178,7 +180,11 @@ class NativePictures:
         return {name: np.asarray(values) for name, values in fields.items()}
 
     def _decode(
-        self, contents: npt.NDArray[Any], keys: Keys, run: Run
+        self,
+        contents: npt.NDArray[Any],
+        keys: Keys,
+        run: Run,
+        counted: npt.NDArray[np.bool_] | None,
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Returns the pixels of pictures, whether each is decoded, and whether it is cut off."""
         images = self._decoder.read_headers(contents.tolist())
@@ -201,7 +207,7 @@ class NativePictures:
             antialias=self._chain.antialias,
         )
         words = np.where(are_large, _LARGE, self._words(status))
-        self.counts.add(words.tolist())
+        self.counts.add(words.tolist() if counted is None else words[counted].tolist())
         cut_off = words == _DAMAGED
         cut_off[cut_off] = [is_cut_off(content) for content in contents[cut_off]]
         return pixels, status == 0, cut_off

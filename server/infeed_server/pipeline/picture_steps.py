@@ -187,7 +187,9 @@ def choose_chain(steps: Sequence[Step], decoder: str) -> PictureChain | str:
     if not (chain and reason):
         return chain
     if decoder == "native":
-        raise ConfigError(f"--decoder native: {reason}; leave it out, and TensorFlow decodes")
+        raise ConfigError(
+            f"--decoder native: {reason}; leave --decoder out, and TensorFlow decodes"
+        )
     return f"TensorFlow decodes the pictures: {reason}"
 
 

@@ -232,6 +232,8 @@ class CachedSource(Source):
         root = Path(cache.path) if cache.path else default_root()
         with within("transforms", place.ordinal, "cache"):
             store = open_directory(root, self.identity, pipeline, len(self.source), cache.budget)
+        if store is None:
+            return MemoryStore(0)
         if kept := store.kept_samples:
             log.info(
                 "pipeline %s: warm start: transforms[%d].cache has %d of %d samples, %s MB, in %s",

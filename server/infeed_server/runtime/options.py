@@ -124,8 +124,8 @@ class ServerOptions(ServeOptions):
 
         if self.engine and self.decoder is Decoder.NATIVE:
             raise ConfigError(
-                "--decoder native: the workers of another engine decode with TensorFlow; leave it "
-                "out, or use --engine local"
+                "--decoder native: the workers of another engine decode with TensorFlow; leave "
+                "--decoder out, or use --engine local"
             )
 
     @property

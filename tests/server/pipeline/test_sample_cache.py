@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -252,6 +254,21 @@ def test_changed_file_of_the_same_size_begins_a_new_cache(
     assert read() == ([2, 2], 2)
     monkeypatch.setattr(sample_cache, "VERSION", 0)  # of another format
     assert read() == ([2, 2], 2)
+
+
+def test_full_disk_leaves_the_samples_uncached(
+    cached: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    source = cached(CountingMap(), store="disk", path=str(tmp_path / "cache"))
+    assert f"{tmp_path}/cache" in caplog.text
+    assert "is not used: No space left on device; make room" in caplog.text
+    for _ in range(2):
+        assert source.read(np.arange(COUNT))["y"].tolist() == [10 * n for n in range(COUNT)]
+    assert (source.hits, source.misses) == (0, 2 * COUNT)
 
 
 def test_folder_that_cannot_be_written_is_refused(cached: Open, tmp_path: Path) -> None:

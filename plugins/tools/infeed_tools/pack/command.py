@@ -135,22 +135,25 @@ def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator
     from infeed_server.pipeline.load import load
     from infeed_server.storage.files import is_remote
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        # So far from the data that its paths are absolute, as errors name them.
+        folder = Path(temporary, "init", "written")
         file, is_yaml = source, source.endswith((".yaml", ".yml"))
         if not is_yaml and (is_remote(source) or Path(source).exists() or ":" not in source):
             from infeed_tools.init.detect import starter_for
             from infeed_tools.init.listing import UnclearError
 
             try:
-                starter = starter_for(source, Path(folder), labels=labels)
+                starter = starter_for(source, folder, labels=labels)
             except UnclearError as error:
                 choices = [[f"--{n} {v}" for n, v in choice.items()] for choice, _ in error.choices]
                 options = " or ".join(map(" ".join, choices))
                 how = f"pack the file that infeed init writes with {options}"
                 raise ConfigError(f"{error.message}: {how}") from None
             file = f"{folder}/pipelines.yaml"
+            folder.mkdir(parents=True)
             for name, text in {**starter.files, "pipelines.yaml": starter.text("", file)}.items():
-                Path(folder, name).write_text(text, encoding="utf-8")
+                (folder / name).write_text(text, encoding="utf-8")
         elif labels is not None:
             raise ConfigError("--labels: the pipelines have labels already; leave it out")
         names = list(load(file))

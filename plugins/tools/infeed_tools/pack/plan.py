@@ -164,9 +164,11 @@ def _check(fields: Sequence[Field], options: PackOptions) -> None:
 
 
 def _difference(content: bytes, mine: bytes) -> str:
-    """Returns the first line that differs; two hashes would say nothing."""
+    """Returns the first line that differs; two hashes would say nothing. The number of samples in a
+    shard follows from other options."""
     lines = zip_longest(*(text.decode(errors="replace").split("\n") for text in (content, mine)))
-    there, here = next(pair for pair in lines if pair[0] != pair[1])
+    differing = [pair for pair in lines if pair[0] != pair[1]]
+    there, here = min(differing, key=lambda pair: '"samples_per_shard"' in (pair[0] or ""))
     if '"identity"' in (there or ""):
         return "of a source with other samples"
     return f"{(there or '').strip(' ,')} there, {(here or '').strip(' ,')} here"

@@ -76,7 +76,7 @@ class BadSampleHandler:
     def substitute_known(self, task: BatchTask) -> None:
         """Substitutes samples that are known to be bad, before they fail again."""
         if self._action != "raise" and self._known_bad:
-            for slot in range(len(task.index)):
+            for slot in task.left:
                 self._skip_known(task, slot)
 
     def known(self) -> Array:
@@ -176,7 +176,8 @@ class BadSampleHandler:
             self._substitute(task, slot)
 
     def _substitute(self, task: BatchTask, slot: int) -> None:
-        self._monitor.count("infeed_bad_samples", self._plan.spec.name, self._action)
+        if task.mask[slot] and slot not in task.replaced:
+            self._monitor.count("infeed_bad_samples", self._plan.spec.name, self._action)
         task.substitute(slot, masked=self._action == "mask")
 
 

@@ -31,6 +31,7 @@ from infeed_server.engines.state_clock import STATES, StateSeconds, total_second
 from infeed_server.order import RunOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.python.mapped import python_work
+from infeed_server.transforms.decode import DecodeAndCrop, DecodeImage
 
 _MAX_WARM_SIZES = 4
 """Batch sizes that are kept warm; beyond it, the least recently opened unused one is closed."""
@@ -89,7 +90,6 @@ class IndexedEngine(Engine):
         counts = {f"{origin}_samples": count for origin, count in self.shared.samples.items()}
         if (cache := self.plan.cache) is not None:
             counts |= {"cache_hits": cache.hits, "cache_misses": cache.misses}
-        pictures = self.plan.pictures
         return Figures(
             queued_requests=sum(len(pipeline.queue) for pipeline in pipelines),
             window_bytes=self.shared.kept_bytes,
@@ -97,9 +97,20 @@ class IndexedEngine(Engine):
             state_seconds=seconds,
             python_work=python_work(self.plan.uncached[0]),
             sample_counts=counts,
-            pictures={} if isinstance(pictures, str) else pictures.counts.by_decoder(),
-            decoder=str(pictures),
+            pictures=self._pictures(),
+            decoder=str(self.plan.pictures),
         )
+
+    def _pictures(self) -> dict[str, int]:
+        """Returns the pictures by decoder; none where the pipeline decodes none."""
+        plan, samples = self.plan, self.shared.samples
+        if not isinstance(plan.pictures, str):
+            return plan.pictures.counts.by_decoder()
+        made = samples["computed"] + samples["recomputed"]
+        decoders = DecodeImage, DecodeAndCrop
+        if plan.cache and not any(isinstance(step, decoders) for _, step in plan.steps):
+            made = plan.cache.misses
+        return {"native": 0, "tensorflow": made} if plan.pictures else {}
 
     def bad_samples(self) -> list[dict[str, Any]]:
         return self._quarantine.to_json()

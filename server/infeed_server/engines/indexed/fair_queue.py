@@ -37,7 +37,7 @@ class Reader:
 
 @dataclass(eq=False)
 class BatchTask:
-    """A request in progress. Every slot has a sample, so that the graph has no special case; where
+    """A request in progress. Every slot has a sample, as a graph may need one for each; where
     `mask` is False, the result is discarded and the slot left empty. The samples are assigned when
     the work begins, so that a queued request takes no memory for them."""
 
@@ -54,19 +54,25 @@ class BatchTask:
     arrays: dict[str, Array] = field(default_factory=dict)
     """The results of the other slots, if there is any. Those that can be written are its own."""
     future: Future[Answer] = field(default_factory=Future)
+    uncounted: Array = field(init=False)
+    """bool[slots]: those with a sample of the request whose picture is not counted yet."""
+    replaced: set[int] = field(default_factory=set)
+    """The slots whose own samples are bad."""
     substitutions: int = 0
     entered_at: float = 0.0
     """The `time.perf_counter` at which the batch entered the graph."""
 
-    def assign_samples(self) -> None:
-        """Assigns a sample to each slot; slots behind the request's `count` repeat its last one."""
+    def assign_samples(self, *, makes_all: bool = True) -> None:
+        """Assigns a sample to each slot; slots behind the request's `count` repeat its last one,
+        and are left as they are unless the graph `makes_all`."""
         request = self.request
         slots = self.order.slots(request.start, max(request.count, 1))
         rows = np.minimum(np.arange(request.slots), len(slots.index) - 1)
         self.index, self.key = slots.index[rows], slots.key[rows]
         self.mask = np.arange(request.slots) < request.count
         self.epoch = int(slots.epoch[0])
-        self.left = np.arange(request.slots)
+        self.uncounted = self.mask.copy()
+        self.left = np.arange(request.slots if makes_all else max(request.count, 1))
 
     @property
     def sample_ids(self) -> Array:
@@ -98,6 +104,7 @@ class BatchTask:
     def substitute(self, slot: int, *, masked: bool) -> None:
         """Puts another sample, drawn from the bad one's key, into a slot."""
         self.substitutions += 1
+        self.replaced.add(slot)
         order = self.order.at(self.request.start + slot).order
         drawn = order.substitute(int(self.index[slot]), self.key[slot])
         self.index[slot], self.key[slot] = drawn.index[0], drawn.key[0]

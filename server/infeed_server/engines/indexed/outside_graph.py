@@ -26,7 +26,8 @@ def make_early(
         task.put(slots, dict(columns))
         slots = slots[:0]
     elif plan.native is not None:
-        made = plan.native.make(columns, task.key[slots], run)
+        made = plan.native.make(columns, task.key[slots], run, task.uncounted[slots])
+        task.uncounted[slots] = False
         task.put(slots, made.fields, made.done)
         is_left = ~made.cut_off | cut_off
         slots, columns = slots[~made.done][is_left], select_rows(made.left, is_left)

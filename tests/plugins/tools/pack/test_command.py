@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.harness.datasets import jpeg
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
@@ -66,6 +67,14 @@ def test_a_source_that_is_unclear_names_its_remedy(folder: Path) -> None:
     (folder / "train.tar").touch()
     problem = str(run(".", "packed").exception)
     assert "that infeed init writes with --source arrays or --source webdataset" in problem
+
+
+def test_an_error_names_the_file_of_the_user(folder: Path) -> None:
+    (folder / "photos").mkdir()
+    for number in range(2):
+        (folder / "photos" / f"{number}.jpg").write_bytes(jpeg(number)[: 300 + 9000 * number])
+    problem = str(run("photos", "packed", "--short-side", "8").exception)
+    assert f"{folder}/photos/0.jpg" in problem
 
 
 def test_the_folder_of_the_source_is_refused(folder: Path) -> None:

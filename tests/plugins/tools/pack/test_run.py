@@ -126,6 +126,9 @@ def test_another_pack_in_the_folder_is_refused(arrays: Path, photos: Path, tmp_p
         run_pack(arrays, dest, seed=1)
     with pytest.raises(ConfigError, match="another pack: of a source with other samples; "):
         run_pack(photos, dest)
+    run_pack(photos, tmp_path / "photos")
+    with pytest.raises(ConfigError, match=r"another pack: .short_side.: null there, .*: 16 here"):
+        run_pack(photos, tmp_path / "photos", short_side=16)
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(arrays: Path, tmp_path: Path) -> None:

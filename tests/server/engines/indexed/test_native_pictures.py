@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.outside_graph import make_early
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
+from infeed_server.observe.metrics import Metrics
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
@@ -202,6 +203,44 @@ def test_pictures_that_are_cut_off_wait_for_their_examination(
     assert made[1] - made[0] == {3, 8}
 
 
+@pytest.mark.parametrize(
+    ("decoder", "steps", "on_error"),
+    [
+        ("native", "evaluation", "substitute"),
+        ("native", "behind", "raise"),
+        ("native", "behind", "mask"),
+        ("tensorflow", "evaluation", "mask"),
+    ],
+)
+def test_pictures_of_filled_slots_are_counted_once(
+    double: Any, tmp_path: Path, decoder: str, steps: str, on_error: str
+) -> None:
+    double()
+    files = np.array([jpeg(number) for number in range(5)], object)
+    files[3] = files[3][:-200]
+    definition = {
+        "source": {"arrays": {"image": files}},
+        "shuffle": {"mode": "none"},
+        "transforms": STEPS[steps],
+        "on_error": on_error,
+        "quarantine": str(tmp_path / "bad.jsonl"),
+        "batch": 4,
+    }
+    metrics = Metrics("", "")
+    metrics.add_pipeline("p")
+    engine = build("p", parse(definition), metrics, decoder=decoder)
+    assert engine.figures().pictures == {"native": 0, "tensorflow": 0}
+    with closing(engine), closing(engine.open(4, 0, Trainer())) as session:
+        session.set_batch_bytes(1000)
+        for request in (Request(1, 4, 1, 4), Request(1, 3, 1, 4), Request(1, 2, 0, 4)):
+            with suppress(InfeedError):
+                session.submit(request).result(60)
+            session.on_sent()
+        pictures = engine.figures().pictures
+    assert sum(pictures.values()) == 2
+    assert metrics.totals()["p"]["bad_samples"] == 1
+
+
 def assert_decoders_agree(definition: dict[str, Any], root: Path) -> IndexedEngine:
     expected, bad, _ = run(definition, root, "tensorflow")
     found, same_bad, engine = run(definition, root, "auto")
@@ -327,5 +366,7 @@ def test_native_is_refused_where_it_cannot_decode(
         run(definition, tmp_path, "native")
     monkeypatch.setitem(sys.modules, "infeed_jpeg", DecoderDouble())  # type: ignore[arg-type]
     definition["transforms"] = [DECODE, {"resize": {**RESIZE["resize"], "method": "area"}}]
-    with pytest.raises(ConfigError, match="--decoder native: resize has method: area; leave"):
+    with pytest.raises(
+        ConfigError, match="--decoder native: resize has method: area; leave --decoder out"
+    ):
         run(definition, tmp_path, "native")
