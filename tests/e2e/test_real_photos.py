@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from tests.harness.tfrecords import example, write_records
 
 import infeed
 
@@ -31,7 +31,7 @@ def address(
 ) -> Iterator[str]:
     """A server of the photos as a folder with its CSV, and as TFRecords."""
     folder = tmp_path_factory.mktemp("real_photos")
-    write_records(photos, folder)
+    write_photos(photos, folder)
     definition = f"""
 pipelines:
   folder:
@@ -47,24 +47,20 @@ pipelines:
     assert server.wait() == 0
 
 
-def write_records(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
+def write_photos(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
     names = sorted(photos.labels)
     for shard in range(shards):
-        with tf.io.TFRecordWriter(str(folder / f"part-{shard}.tfrecord")) as out:
-            for name in names[shard * len(names) // shards : (shard + 1) * len(names) // shards]:
-                feature = {
-                    "image": _bytes((photos.folder / name).read_bytes()),
-                    "name": _bytes(name.encode()),
-                    "label": tf.train.Feature(
-                        int64_list=tf.train.Int64List(value=[photos.labels[name]])
-                    ),
+        records = [
+            example(
+                {
+                    "image": [(photos.folder / name).read_bytes()],
+                    "name": [name.encode()],
+                    "label": [photos.labels[name]],
                 }
-                example = tf.train.Example(features=tf.train.Features(feature=feature))
-                out.write(example.SerializeToString())
-
-
-def _bytes(value: bytes) -> tf.train.Feature:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+            )
+            for name in names[shard * len(names) // shards : (shard + 1) * len(names) // shards]
+        ]
+        write_records(folder / f"part-{shard}.tfrecord", records)
 
 
 def test_every_file_is_delivered_once_to_each_world_size(

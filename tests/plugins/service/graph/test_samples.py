@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.tfrecords import example, write_records
 
 from infeed import SourceError
 from infeed_server import Pipeline
@@ -66,17 +67,12 @@ def records(album: Path) -> Path:
     """The album in TFRecord files; the glob of their names."""
     rows = (album / "labels.csv").read_text().split()[1:]
     for shard in range(3):
-        with tf.io.TFRecordWriter(str(album / f"part-{shard}.tfrecord")) as writer:
-            for row in rows[shard::3]:
-                file, _, label = row.partition(",")
-                image = tf.train.BytesList(value=[(album / file).read_bytes()])
-                number = tf.train.Int64List(value=[int(label)])
-                features = {
-                    "image": tf.train.Feature(bytes_list=image),
-                    "label": tf.train.Feature(int64_list=number),
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                writer.write(example.SerializeToString())
+        pairs = [row.split(",") for row in rows[shard::3]]
+        examples = [
+            example({"image": [(album / file).read_bytes()], "label": [int(label)]})
+            for file, label in pairs
+        ]
+        write_records(album / f"part-{shard}.tfrecord", examples)
     return album / "part-*.tfrecord"
 
 

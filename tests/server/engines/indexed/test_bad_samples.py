@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.harness.datasets import jpeg
+from tests.harness.tfrecords import example, write_records
 
 import infeed
 from infeed.shared.errors import SampleError
@@ -145,11 +146,8 @@ def test_source_without_a_good_sample_fails(
 def test_an_error_whose_text_is_not_utf8_concerns_its_sample(
     serve: Any, tmp_path: Path, action: str
 ) -> None:
-    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
-        for number in range(3):
-            value = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
-            example = tf.train.Example(features=tf.train.Features(feature={"x": value}))
-            writer.write(b"\xff\xff" if number == 1 else example.SerializeToString())
+    records = [example({"x": [0]}), b"\xff\xff", example({"x": [2]})]
+    write_records(tmp_path / "x.tfrecord", records)
     source = {"tfrecord": str(tmp_path / "x.tfrecord"), "features": {"x": "int64"}}
     text = {"source": source, "shuffle": {"mode": "none"}, "batch": 1, "on_error": action}
     server = serve({"n": parse(text)})
