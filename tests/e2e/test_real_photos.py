@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from tests.harness.tfrecords import example, write_records
 
 import infeed
+from infeed_server.pipeline.load import from_yaml
 
 TRANSFORMS = """
     shuffle: {seed: 17}
@@ -26,13 +25,12 @@ TRANSFORMS = """
 
 
 @pytest.fixture(scope="module")
-def address(
-    command_line: Any, photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def address(shared: Any, photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A server of the photos as a folder with its CSV, and as TFRecords."""
     folder = tmp_path_factory.mktemp("real_photos")
     write_photos(photos, folder)
-    definition = f"""
+    file = folder / "pipelines.yaml"
+    file.write_text(f"""
 pipelines:
   folder:
     source: {{images: {photos.folder}, labels: {photos.folder}/labels.csv}}{TRANSFORMS}
@@ -40,11 +38,8 @@ pipelines:
     source:
       tfrecord: {folder}/part-*.tfrecord
       features: {{image: bytes, label: int64, name: bytes}}{TRANSFORMS}
-"""
-    server = command_line.serve(definition, folder)
-    yield server.address
-    server.signal(signal.SIGTERM)
-    assert server.wait() == 0
+""")
+    return str(shared(from_yaml(str(file))).address)
 
 
 def write_photos(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
