@@ -295,6 +295,8 @@ UNIX = "unix:/tmp/none/s"
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        # Reported once, not by each process.
+        (ServerOptions("127.0.0.1:0", None, processes=2, tls_cert="/none.pem"), "--tls-cert /none"),
         (ServerOptions(UNIX, None, processes=2), f"processes cannot share {UNIX}"),
         (ServerOptions("0.0.0.0:0", None, processes=2), "--insecure"),
         (ServerOptions("127.0.0.1:0", "0.0.0.0:0", processes=2), "--http 0.0.0.0:0"),
