@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 from rich.console import Console
+from tests.harness.tfrecords import write_records
 from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import ConfigError
@@ -101,9 +101,8 @@ pipelines:
 
 def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
     for shard in range(2):
-        with tf.io.TFRecordWriter(str(tmp_path / f"part-{shard}.tfrecord")) as out:
-            for number in range(5 + shard):
-                out.write(f"record {number}".encode())
+        records = (b"record %d" % number for number in range(5 + shard))
+        write_records(tmp_path / f"part-{shard}.tfrecord", records)
     for state in ("built", "checked"):
         run = command_line.run("index", "part-*.tfrecord", cwd=tmp_path)
         assert run.status == 0, run.stderr
