@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from tests.harness.tfrecords import example, write_records
 
 import infeed
 
@@ -171,11 +171,5 @@ pipelines:
 
 def write_numbers(file: Path, count: int) -> None:
     """Writes records of x = 0, 1, ... modulo 100."""
-    examples = []
-    for number in range(100):
-        value = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
-        features = tf.train.Features(feature={"x": value})
-        examples.append(tf.train.Example(features=features).SerializeToString())
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for number in range(count):
-            writer.write(examples[number % 100])
+    examples = [example({"x": [number]}) for number in range(100)]
+    write_records(file, (examples[number % 100] for number in range(count)))

@@ -12,7 +12,6 @@ import pytest
 from tests.harness.http_get import metric
 from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
-from tests.harness.waiting import wait_until
 
 import infeed
 
@@ -33,24 +32,30 @@ Start = Callable[..., InfeedServer]
 
 
 @pytest.fixture
-def start(nursery: Nursery, tmp_path: Path) -> Start:
-    """`start(cache)`: a server of 256 images behind this cache."""
+def folder(tmp_path: Path) -> Path:
+    """A folder of 256 images."""
     images = np.random.default_rng(0).integers(0, 255, (COUNT, 16, 16, 3), np.uint8)
     np.savez(tmp_path / "numbers.npz", x=images)
+    return tmp_path
 
-    def make(cache: str = "", name: str = "server", *options: str) -> InfeedServer:
-        definition = tmp_path / f"{name}.yaml"
-        line = f"- cache: {{{cache}, path: {tmp_path}/cache}}" if cache else ""
-        definition.write_text(PIPELINE.format(folder=tmp_path, cache=line))
-        log, http = tmp_path / name, "127.0.0.1:0"
-        return InfeedServer(definition, log, *options, http=http, launch=nursery.start)
+
+@pytest.fixture
+def start(nursery: Nursery, folder: Path) -> Start:
+    """`start(cache)`: a server of the images behind this cache."""
+
+    def make(cache: str, name: str = "server") -> InfeedServer:
+        definition = folder / f"{name}.yaml"
+        line = f"- cache: {{{cache}, path: {folder}/cache}}"
+        definition.write_text(PIPELINE.format(folder=folder, cache=line))
+        log, http = folder / name, "127.0.0.1:0"
+        return InfeedServer(definition, log, http=http, launch=nursery.start)
 
     return make
 
 
-def read(server: InfeedServer, **options: Any) -> list[bytes]:
+def read(server: Any) -> list[bytes]:
     """Returns the samples of an epoch, with their ids."""
-    with infeed.connect(server.address, "numbers", epochs=1, **options) as feed:
+    with infeed.connect(str(server.address), "numbers", epochs=1) as feed:
         return [sample for batch in feed for sample in samples(batch)]
 
 
@@ -61,10 +66,6 @@ def samples(batch: infeed.Batch) -> list[bytes]:
 
 def cached(server: InfeedServer, result: str) -> float:
     return metric(server.http, "infeed_cache_reads_total", pipeline="numbers", result=result)
-
-
-def requested(server: InfeedServer, origin: str) -> float:
-    return metric(server.http, "infeed_requested_samples_total", origin=origin)
 
 
 def test_disk_cache_survives_a_kill_and_serves_two_servers(start: Start) -> None:
@@ -82,39 +83,24 @@ def test_disk_cache_survives_a_kill_and_serves_two_servers(start: Start) -> None
             assert cached(first, "misses") + cached(other, "misses") == 0
 
 
-def test_trainers_with_one_seed_share_batches_of_any_size(start: Start) -> None:
-    with start() as server:
-        expected = read(server)
-        options = {"epochs": 1, "prefetch_batches": 2}
-        with ExitStack() as stack:
-            feeds = [
-                stack.enter_context(
-                    infeed.connect(server.address, "numbers", batch_size=size, **options)
+def test_trainers_with_one_seed_share_batches_of_any_size(serve: Any, folder: Path) -> None:
+    server = serve(PIPELINE.format(folder=folder, cache=""))
+    figure = server.metrics.registry.get_sample_value
+    labels = {"pipeline": "numbers", "origin": "shared"}
+    expected = read(server)
+    with ExitStack() as stack:
+        feeds = [
+            stack.enter_context(
+                infeed.connect(
+                    str(server.address), "numbers", batch_size=size, epochs=1, prefetch_batches=2
                 )
-                for size in (16, 32, 16)
-            ]
-            # From its first request on, batches are kept for a feed.
-            results = [samples(next(feed)) for feed in feeds]
-            for feed, got in zip(feeds, results, strict=True):
-                got += [sample for batch in feed for sample in samples(batch)]
-        assert results == [expected] * 3
-        assert requested(server, "shared") > 0
-        wait_until(lambda: not metric(server.http, "infeed_window_bytes"), "no batch is kept")
-
-
-def test_trainers_that_lag_leave_or_join_late_get_the_same_samples(start: Start) -> None:
-    # Room for two of the 16 batches, beside those that are made and sent.
-    with start("", "small", "--memory-limit", "1048576") as server, ExitStack() as stack:
-        options = {"epochs": 1, "prefetch_batches": 2}
-        lagging, leaving = (
-            stack.enter_context(infeed.connect(server.address, "numbers", **options))
-            for _ in range(2)
-        )
-        got = samples(next(lagging))
-        for _ in range(3):
-            next(leaving)
-        leaving.close()
-        expected = read(server)  # joins late, and overtakes
-        got += [sample for batch in lagging for sample in samples(batch)]
-        assert got == expected
-        assert requested(server, "recomputed") > 0
+            )
+            for size in (16, 32, 16)
+        ]
+        # From its first request on, batches are kept for a feed.
+        results = [samples(next(feed)) for feed in feeds]
+        for feed, got in zip(feeds, results, strict=True):
+            got += [sample for batch in feed for sample in samples(batch)]
+    assert results == [expected] * 3
+    server.observer.update()
+    assert figure("infeed_requested_samples_total", labels) > 0

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 from rich.console import Console
+from tests.harness.tfrecords import write_records
 from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import ConfigError
@@ -70,10 +70,9 @@ def test_demo_takes_the_folder_of_an_earlier_one(tmp_path: Path) -> None:
 
 
 def test_peek_prints_a_batch_and_writes_a_png(
-    command_line: Any, few_photos: SimpleNamespace, tmp_path: Path
+    command_line: Any, serve: Any, few_photos: SimpleNamespace, tmp_path: Path
 ) -> None:
-    server = command_line.serve(
-        f"""
+    server = serve(f"""
 pipelines:
   photos:
     source: {{images: {few_photos.folder}, labels: {few_photos.folder}/labels.csv}}
@@ -82,10 +81,9 @@ pipelines:
       - random_resized_crop: {{field: image, size: [40, 60]}}
       - normalize: {{field: image, scale: 255.0}}
     batch: {{size: 12}}
-""",
-        tmp_path,
-    )
-    arguments = ("peek", server.address, "photos", "--png", "p.png", "--step", "2")
+""")
+    address = str(server.address)
+    arguments = ("peek", address, "photos", "--png", "p.png", "--step", "2")
     run = command_line.run(*arguments, cwd=tmp_path)
     assert run.status == 0, run.stderr
     for text in ("fingerprint", "float32", "uint8", "exactly once", "start 24, epoch 0"):
@@ -95,18 +93,16 @@ pipelines:
     assert image[:80, :120].std() > 5
     assert image.shape[1] > 8 * 120
 
-    run = command_line.run("peek", server.address, "photo", cwd=tmp_path)
+    run = command_line.run("peek", address, "photo", cwd=tmp_path)
     assert run.status == 1
     assert run.stderr.strip().splitlines()[-1].endswith("this server has: photos")
     assert "Traceback" not in run.stderr
-    server.kill()
 
 
 def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
     for shard in range(2):
-        with tf.io.TFRecordWriter(str(tmp_path / f"part-{shard}.tfrecord")) as out:
-            for number in range(5 + shard):
-                out.write(f"record {number}".encode())
+        records = (b"record %d" % number for number in range(5 + shard))
+        write_records(tmp_path / f"part-{shard}.tfrecord", records)
     for state in ("built", "checked"):
         run = command_line.run("index", "part-*.tfrecord", cwd=tmp_path)
         assert run.status == 0, run.stderr

@@ -1,4 +1,4 @@
-"""Several connections to one server, between real processes."""
+"""Several connections to one server."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def reconnected(feed: infeed.Feed, times: int) -> Callable[[], bool]:
     return lambda: feed.stats().reconnects == times
 
 
-def test_connections_that_are_cut_lose_nothing(command_line: Any, tmp_path: Path) -> None:
+def test_connections_that_are_cut_lose_nothing(serve: Any, tmp_path: Path) -> None:
     data = np.random.default_rng(0).integers(0, 255, (SAMPLES, WIDTH), np.uint8)
     np.savez(tmp_path / "a.npz", x=data)
-    server = command_line.serve(DEFINITION, tmp_path)
-    with infeed.connect(server.address, "a") as feed:
+    address = str(serve(DEFINITION).address)
+    with infeed.connect(address, "a") as feed:
         expected = [content(next(feed)) for _ in range(STEPS)]
     received = []
     with (
-        FaultyProxy(int(server.address.rpartition(":")[2])) as proxy,
+        FaultyProxy(int(address.rpartition(":")[2])) as proxy,
         infeed.connect(proxy.address, "a", connections=4, prefetch_batches=16) as feed,
     ):
         serving = feed._prefetcher._coordinator._scheduler.servers

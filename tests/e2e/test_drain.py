@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from tests.harness.http_get import fetch, metric
+from tests.harness.http_get import fetch
 from tests.harness.waiting import wait_until
 
 import infeed
@@ -57,23 +57,6 @@ def test_feed_continues_at_another_server_during_a_drain(serve: Any) -> None:
     assert first.wait() == 0
     second.signal(signal.SIGTERM)
     assert second.wait() == 0
-
-
-def test_drain_ends_when_requested_batches_are_sent(serve: Any) -> None:
-    server = serve(FOREVER)
-    options = {"epochs": 1, "prefetch_bytes": 20 * SIZE * 8000, "reconnect_timeout": 0.5}
-    with infeed.connect(server.address, "a", **options) as feed:
-        feed.next(timeout=60)
-        wait_until(
-            lambda: metric(server.http, "infeed_batches_total") == 21,
-            "the requested batches are sent",
-        )
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
-        for _ in range(20):
-            feed.next(timeout=60)
-        with pytest.raises(infeed.ServerUnavailableError, match="no reconnect within"):
-            feed.next(timeout=60)
 
 
 class Peer:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import infeed
-from infeed.prefetch import server_state
 
 STEPS = 100
 
@@ -39,32 +35,16 @@ pipelines:
 """
 
 
-@pytest.fixture
-def two_servers(command_line: Any, tmp_path: Path) -> Any:
-    def start(*environments: dict[str, str]) -> str:
-        (tmp_path / "numbers_of_hosts.py").write_text(CODE)
-        (tmp_path / "pipelines.yaml").write_text(TEXT)
-        arguments = ("serve", "pipelines.yaml", "--listen", "127.0.0.1:0", "--http", "off")
-        servers = [command_line.start(*arguments, cwd=tmp_path, **env) for env in environments]
-        return ",".join(server.address for server in servers)
-
-    return start
-
-
-def test_feed_is_complete_if_one_host_alone_fails_steps(two_servers: Any) -> None:
-    with infeed.connect(two_servers({}, {"NUMBERS_FAIL": "1"}), "numbers", epochs=1) as feed:
+def test_feed_is_complete_if_one_host_alone_fails_steps(command_line: Any, tmp_path: Path) -> None:
+    (tmp_path / "numbers_of_hosts.py").write_text(CODE)
+    (tmp_path / "pipelines.yaml").write_text(TEXT)
+    arguments = ("serve", "pipelines.yaml", "--listen", "127.0.0.1:0", "--http", "off")
+    environments: tuple[dict[str, str], ...] = ({}, {"NUMBERS_FAIL": "1"})
+    servers = [command_line.start(*arguments, cwd=tmp_path, **env) for env in environments]
+    target = ",".join(server.address for server in servers)
+    with infeed.connect(target, "numbers", epochs=1) as feed:
         batches = list(feed)
         left_out = feed.stats().left_out
     assert len(batches) == STEPS
     assert sorted(n for batch in batches for n in batch["n"].tolist()) == list(range(400))
     assert left_out
-
-
-def test_feed_ends_with_the_error_of_both_hosts(two_servers: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(server_state, "CONFIRMATION_TIMEOUT_SECONDS", math.inf)
-    target = two_servers({"NUMBERS_FAIL": "1"}, {"NUMBERS_FAIL": "1"})
-    with (
-        infeed.connect(target, "numbers", epochs=1) as feed,
-        pytest.raises(infeed.UserCodeError, match="a fault of this host"),
-    ):
-        list(feed)

@@ -1,19 +1,15 @@
-"""The `python` source in real processes, and the examples of its documentation."""
+"""The workers of the `python` source in real processes: killed, and left by their server."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.harness.children import children, is_alive
-from tests.harness.process import ROOT
 from tests.harness.waiting import wait_until
 
 import infeed
@@ -107,43 +103,3 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def section() -> str:
-    """Returns the section `python` of the documentation."""
-    page = (ROOT / "docs/pipelines.md").read_text()
-    return page.partition("\n### python\n")[2].partition("\n### ")[0]
-
-
-def documented_modules() -> dict[str, str]:
-    """Returns the code of the modules that the section shows, by name."""
-    return dict(
-        re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```$", section(), re.DOTALL | re.MULTILINE)
-    )
-
-
-def documented_pipeline(module: str) -> str:
-    texts = re.findall(r"^```yaml\n(.*?)^```$", section(), re.DOTALL | re.MULTILINE)
-    (text,) = (item for item in texts if f"python: {module}:" in item)
-    return str(text)
-
-
-@pytest.mark.parametrize(
-    ("module", "package", "field"),
-    [
-        ("my_data", "numpy", ("image", (32, 24, 24, 1))),
-        ("torch_data", "torch", ("wave", (10, 16))),
-        ("hf_data", "datasets", ("text", (10,))),
-    ],
-)
-def test_documented_data_set_is_served(
-    serve: Any, tmp_path: Path, module: str, package: str, field: tuple[str, tuple[int, ...]]
-) -> None:
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    (tmp_path / f"{module}.py").write_text(documented_modules()[module])
-    server = serve(documented_pipeline(module))
-    (name,) = server.health.parts
-    with infeed.connect(str(server.address), name, epochs=1) as feed:
-        batch = next(feed)
-        assert batch[field[0]].shape == field[1]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from tests.harness.tfrecords import example, write_records
 
 import infeed
+from infeed_server.pipeline.load import from_yaml
 
 TRANSFORMS = """
     shuffle: {seed: 17}
@@ -26,13 +25,12 @@ TRANSFORMS = """
 
 
 @pytest.fixture(scope="module")
-def address(
-    command_line: Any, photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def address(shared: Any, photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A server of the photos as a folder with its CSV, and as TFRecords."""
     folder = tmp_path_factory.mktemp("real_photos")
-    write_records(photos, folder)
-    definition = f"""
+    write_photos(photos, folder)
+    file = folder / "pipelines.yaml"
+    file.write_text(f"""
 pipelines:
   folder:
     source: {{images: {photos.folder}, labels: {photos.folder}/labels.csv}}{TRANSFORMS}
@@ -40,31 +38,24 @@ pipelines:
     source:
       tfrecord: {folder}/part-*.tfrecord
       features: {{image: bytes, label: int64, name: bytes}}{TRANSFORMS}
-"""
-    server = command_line.serve(definition, folder)
-    yield server.address
-    server.signal(signal.SIGTERM)
-    assert server.wait() == 0
+""")
+    return str(shared(from_yaml(str(file))).address)
 
 
-def write_records(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
+def write_photos(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
     names = sorted(photos.labels)
     for shard in range(shards):
-        with tf.io.TFRecordWriter(str(folder / f"part-{shard}.tfrecord")) as out:
-            for name in names[shard * len(names) // shards : (shard + 1) * len(names) // shards]:
-                feature = {
-                    "image": _bytes((photos.folder / name).read_bytes()),
-                    "name": _bytes(name.encode()),
-                    "label": tf.train.Feature(
-                        int64_list=tf.train.Int64List(value=[photos.labels[name]])
-                    ),
+        records = [
+            example(
+                {
+                    "image": [(photos.folder / name).read_bytes()],
+                    "name": [name.encode()],
+                    "label": [photos.labels[name]],
                 }
-                example = tf.train.Example(features=tf.train.Features(feature=feature))
-                out.write(example.SerializeToString())
-
-
-def _bytes(value: bytes) -> tf.train.Feature:
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+            )
+            for name in names[shard * len(names) // shards : (shard + 1) * len(names) // shards]
+        ]
+        write_records(folder / f"part-{shard}.tfrecord", records)
 
 
 def test_every_file_is_delivered_once_to_each_world_size(

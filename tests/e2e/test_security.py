@@ -162,24 +162,6 @@ def test_trainer_without_a_certificate_gets_a_hint(
     assert "ssl_transport_security" not in guarded.stderr  # a peer could fill the log
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--tokens", "pipelines.yaml"), "pipelines.yaml:2: tokens: missing; it is required"),
-        (("--tls-client-ca", "{ca}"), "--tls-client-ca: TLS needs the server's certificate too"),
-        # Reported once, not by each process.
-        (("--tls-cert", "/none.pem", "--processes", "2"), "--tls-cert /none.pem: no such file"),
-    ],
-)
-def test_server_with_wrong_options_exits_with_one_error(
-    start: Any, pki: Any, options: tuple[str, ...], message: str
-) -> None:
-    server = start(*(option.format(**vars(pki)) for option in options))
-    assert server.error().startswith(message)
-    assert server.stderr.count("error: ") == 1
-    assert server.stdout == ""
-
-
 # The control plane.
 
 
@@ -206,10 +188,8 @@ def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path, command_
         "secret",
     ]
     for options, problem in (
-        (("--tls-ca", pki.ca), "requires a token"),
         (("--tls-ca", pki.ca, "--token-file", some_token), "needs the pattern '*'"),
         (("--tls-ca", pki.untrusted_ca, "--token-file", all_token), "its certificate is refused"),
-        (("--token-file", all_token), "the answer is not HTTP"),
     ):
         refused = top(*options)
         assert refused.status == 1, options

@@ -142,6 +142,7 @@ def test_data_set_that_one_server_reads_needs_no_other(serve: Callable[..., str]
     assert (verdict.cause, verdict.servers) == ("data set", None)
 
 
+@pytest.mark.slow
 def test_bad_samples_that_hold_the_batches_are_named(serve: Callable[..., str]) -> None:
     stats = trained(serve(BAD), seconds=6.0)
     assert stats.assessment.cause == "bad samples", stats

@@ -64,13 +64,13 @@ MODES = ["global", "window", "none", "stable"]
 
 @pytest.mark.parametrize("mode", MODES)
 def test_random_histories_visit_each_sample_once(mode: Any) -> None:
-    check_histories(mode, range(20))
+    check_histories(mode, range(6))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_many_random_histories(mode: Any) -> None:
-    check_histories(mode, range(20, 250))
+    check_histories(mode, range(6, 250))
 
 
 def check_histories(mode: Any, seeds: range) -> None:

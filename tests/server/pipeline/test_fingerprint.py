@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.tfrecords import example, write_records
 
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.fingerprint import ALGORITHM, fingerprint
@@ -40,11 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             encoded = tf.io.encode_png(image[number]).numpy()
             (folder / name / f"{number}.png").write_bytes(encoded)
     (folder / "photographs" / "3.png").rename(folder / "photographs" / "4.png")
-    with tf.io.TFRecordWriter(str(folder / "x.tfrecord")) as writer:
-        for number in range(4):
-            value = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
-            features = tf.train.Features(feature={"x": value})
-            writer.write(tf.train.Example(features=features).SerializeToString())
+    write_records(folder / "x.tfrecord", (example({"x": [number]}) for number in range(4)))
     return folder
 
 

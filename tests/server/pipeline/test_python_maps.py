@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from tests.harness.tfrecords import example, write_records
 
 from infeed import ConfigError, SourceError, UserCodeError
 from infeed_server.engines.base import HostBatch, Request, Trainer
@@ -265,12 +265,9 @@ def test_python_stands_first(engine: Any) -> None:
 
 def test_records_are_parsed_before_the_function(engine: Any, tmp_path: Path) -> None:
     file = tmp_path / "r.tfrecord"
-    with tf.io.TFRecordWriter(str(file)) as out:
-        for number in range(8):
-            values = tf.train.Int64List(value=[number])
-            feature = {"label": tf.train.Feature(int64_list=values)}
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            out.write(b"\xff\xfe\xff bad \xc3" if number == 3 else example.SerializeToString())
+    records = [example({"label": [number]}) for number in range(8)]
+    records[3] = b"\xff\xfe\xff bad \xc3"
+    write_records(file, records)
     source = {"tfrecord": str(file), "features": {"label": "int64"}}
     fragile = {"function": "fragile", "processes": 1, "fields": {"label": "int64"}}
     made = engine(fragile, source=source, on_error="mask", shuffle={"mode": "none"})
@@ -282,15 +279,8 @@ def test_records_are_parsed_before_the_function(engine: Any, tmp_path: Path) -> 
 
 def test_zeros_at_the_end_of_values_are_kept(engine: Any, tmp_path: Path) -> None:
     file = tmp_path / "r.tfrecord"
-    with tf.io.TFRecordWriter(str(file)) as out:
-        for number in range(8):
-            texts = {"name": [b"%d\0\0" % number], "names": [b"a\0", b"\0"]}
-            feature = {
-                name: tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-                for name, values in texts.items()
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            out.write(example.SerializeToString())
+    texts = ({"name": [b"%d\0\0" % number], "names": [b"a\0", b"\0"]} for number in range(8))
+    write_records(file, map(example, texts))
     features = {"name": "bytes", "names": {"type": "bytes", "shape": [2]}}
     source = {"tfrecord": str(file), "features": features}
     for processes in (0, 1):

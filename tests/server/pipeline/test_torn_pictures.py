@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.tfrecords import write_records
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.indexed_plan import plan_indexed
@@ -133,9 +134,7 @@ def test_other_fields_and_transforms_are_served(fields: str, transforms: list[An
 
 
 def test_a_record_that_cannot_be_parsed_is_no_sample_to_look_at(tmp_path: Path) -> None:
-    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
-        for content in (b"\xff\xff", b"\x80 is no UTF-8"):
-            writer.write(content)
+    write_records(tmp_path / "x.tfrecord", [b"\xff\xff", b"\x80 is no UTF-8"])
     source = {
         "tfrecord": str(tmp_path / "x.tfrecord"),
         "features": {"image": {"type": "float32", "shape": [8, 8, 3]}, "caption": "bytes"},

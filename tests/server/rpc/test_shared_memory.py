@@ -351,17 +351,6 @@ def test_clients_wait_while_there_are_too_many(
     memory.close_pool(pool)
 
 
-def test_a_client_that_says_nothing_does_not_stop_others(
-    memory: SharedMemory, path: str, share: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(path + SOCKET_SUFFIX)
-        pool = memory.open_pool(1, SIZE, has_checksum=False)
-        monkeypatch.setattr("infeed.wire.shared_memory._TIMEOUT_SECONDS", 60)
-        share(pool)
-    memory.close_pool(pool)
-
-
 def test_nothing_is_left_open(memory: SharedMemory, share: Any) -> None:
     def count() -> int:
         maps = Path("/proc/self/maps").read_text().count("memfd:infeed-block")

@@ -17,6 +17,7 @@ import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from PIL import Image
 from tests.harness.http_get import fetch
+from tests.harness.tfrecords import write_records
 from tests.harness.waiting import wait_until
 
 import infeed
@@ -185,8 +186,7 @@ def test_server_is_ready_once_a_fault_of_storage_has_passed(
     monkeypatch.setattr("infeed_server.storage.faults._sleep", lambda _: None)
     monkeypatch.setattr("infeed_server.runtime.warm_up._WARM_UP_INTERVAL_SECONDS", 0.01)
     file, away = tmp_path / "a.tfrecord", tmp_path / "away"
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        writer.write(b"")
+    write_records(file, [b""])
     source = {"tfrecord": str(file), "features": {"x": {"type": "int64", "max_length": 1}}}
     definition = parse({"source": source, "batch": {"size": 1}})
     server = Server({"n": definition}, ServerOptions(LOCAL, None))

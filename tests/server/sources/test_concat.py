@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.tfrecords import example, write_records
 
 from infeed.shared.errors import ConfigError, SampleError, SourceError
 from infeed_server.pipeline.load import parse
@@ -19,12 +20,8 @@ def open_all(*sources: Any) -> Source:
     return parse({"source": first, "add": added, "batch": 1}).open()
 
 
-def write_records(path: Path, values: range) -> dict[str, Any]:
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for number in values:
-            value = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
-            features = tf.train.Features(feature={"x": value})
-            writer.write(tf.train.Example(features=features).SerializeToString())
+def write_numbers(path: Path, values: range) -> dict[str, Any]:
+    write_records(path, (example({"x": [number]}) for number in values))
     return {"tfrecord": str(path), "features": {"x": "int64"}}
 
 
@@ -40,7 +37,7 @@ def folders(tmp_path: Path) -> Path:
 
 def test_samples_are_numbered_and_read_in_any_order(tmp_path: Path) -> None:
     source = open_all(
-        *(write_records(tmp_path / f"{n}.tfrecord", range(n * 5, n * 5 + 5)) for n in range(3))
+        *(write_numbers(tmp_path / f"{n}.tfrecord", range(n * 5, n * 5 + 5)) for n in range(3))
     )
     assert len(source) == 15
     parsed = [
@@ -93,7 +90,7 @@ def test_another_column_is_named_with_both_sources(tmp_path: Path, x: Any, probl
 
 
 def test_records_must_have_the_same_features(tmp_path: Path) -> None:
-    one, other = (write_records(tmp_path / f"{n}.tfrecord", range(3)) for n in range(2))
+    one, other = (write_numbers(tmp_path / f"{n}.tfrecord", range(3)) for n in range(2))
     with pytest.raises(ConfigError, match="other fields"):
         open_all(one, {**other, "features": {"x": {"type": "int64", "shape": [1]}}})
 

@@ -60,10 +60,10 @@ FULL = np.ones(5, np.bool_)
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_casts(dtype: str) -> None:
-    casts = [Cast(result, result) for result in NUMBERS]
-    assert_equal_to_numpy(dict.fromkeys(NUMBERS, values(dtype)), casts, HALF)
     x = extreme_values(dtype)
-    assert_equal_to_numpy(dict.fromkeys(NUMBERS, x), casts, np.ones(len(x), np.bool_))
+    is_kept = np.arange(len(x)) % 3 > 0
+    casts = [Cast(result, result) for result in NUMBERS]
+    assert_equal_to_numpy(dict.fromkeys(NUMBERS, x), casts, is_kept)
 
 
 OPERANDS: list[dict[str, Any]] = [
@@ -95,8 +95,8 @@ def test_one_hot(dtype: str) -> None:
     results = (*FLOATS, *INTS) if dtype == "int64" else ("float32",)
     cases = [OneHot(result, 10, result, 3.0, 1.0) for result in results]
     cases.append(OneHot("bool", 10, "bool"))
-    assert_equal_to_numpy({case.field: labels for case in cases}, cases, FULL)
-    assert_equal_to_numpy({case.field: labels.reshape(5, 1) for case in cases}, cases, HALF)
+    shape, mask = ((5, 1), HALF) if dtype == "int64" else ((5,), FULL)
+    assert_equal_to_numpy({case.field: labels.reshape(shape) for case in cases}, cases, mask)
 
 
 def test_transforms_run_in_order_and_keep_other_fields() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.stress.chaos.faulty_proxy import FaultyProxy
 
 import infeed
+from infeed_server.pipeline.load import from_yaml
 
 N = 300
 
@@ -50,22 +51,20 @@ def definition(*names: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("sequential")
     (folder / "dataset_functions.py").write_text(FUNCTIONS)
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
 
 
 @pytest.fixture(scope="module")
-def addresses(command_line: Any, folder: Path) -> Iterator[list[str]]:
+def addresses(shared: Any, folder: Path) -> list[str]:
     """The addresses of two servers that no test stops."""
-    servers = {}
-    for _ in range(2):
-        server = command_line.serve(definition("ordered", "unordered"), folder)
-        servers[server.address] = server  # it has read its definition, which is written again
-    yield list(servers)
-    for server in servers.values():
-        server.kill()
+    file = folder / "running.yaml"
+    file.write_text(definition("ordered", "unordered"))
+    return [str(shared(from_yaml(str(file))).address) for _ in range(2)]
 
 
 class Ranks:
@@ -133,11 +132,10 @@ def test_deterministic_dataset_continues_after_kills(command_line: Any, folder: 
     for ranks in running.values():
         guarantee = ranks.feeds[0].guarantee
         assert str(guarantee) == "deterministic order, exactly once delivery, replay resume"
-    for _ in range(2):
-        for ranks in running.values():
-            assert ranks.take(9) == 9
-        server.kill()
-        server = command_line.serve(definition(*names), folder, address)
+    for ranks in running.values():
+        assert ranks.take(9) == 9
+    server.kill()
+    server = command_line.serve(definition(*names), folder, address)
     for name, ranks in running.items():
         ranks.take()
         ranks.close()
@@ -146,22 +144,20 @@ def test_deterministic_dataset_continues_after_kills(command_line: Any, folder: 
     server.kill()
 
 
-def test_deterministic_dataset_continues_at_another_server(command_line: Any, folder: Path) -> None:
-    servers = {server.address: server for server in (
-        command_line.serve(definition("ordered"), folder),
-        command_line.serve(definition("ordered"), folder),
-    )}  # fmt: skip
+@pytest.mark.usefixtures("folder")
+def test_deterministic_dataset_continues_at_another_server(serve: Any) -> None:
+    started = [serve(definition("ordered")) for _ in range(2)]
+    servers = {str(server.address): server for server in started}
     expected = read_all(next(iter(servers)), "ordered", 2)
     ranks = Ranks(",".join(servers), "ordered", 2)
     ranks.take(10)
     used = {server for feed in ranks.feeds for server in feed.stats().servers}
     assert used == {min(servers)}  # all ranks of a job use one server
-    servers[min(servers)].kill()
+    servers[min(servers)].stop(grace=0)
     ranks.take()
     assert {feed.stats().servers for feed in ranks.feeds} == {tuple(sorted(servers))}
     ranks.close()
     assert ranks.digest.digest() == expected.digest.digest()
-    servers[max(servers)].kill()
 
 
 def test_unordered_dataset_repeats_nothing_after_a_kill(command_line: Any, folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.tfrecords import write_records
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import parse
@@ -132,9 +133,7 @@ def test_arrays_over_the_limit_are_refused() -> None:
 
 
 def test_record_index_over_the_limit_is_refused(tmp_path: Path) -> None:
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
-        for _ in range(100):
-            writer.write(tf.train.Example().SerializeToString())
+    write_records(tmp_path / "a.tfrecord", [b""] * 100)
     source = {"tfrecord": tmp_path / "a.tfrecord", "features": {"x": "int64"}}
     definition = parse({"source": source, "batch": {"size": 2}})
     plan_data_service("one", definition, limit_bytes=100 * 12 + 16 + 1000)
