@@ -32,6 +32,8 @@ _DOOR = Door("infeed.commands", "command")
 
 def main() -> None:
     """Runs a command; prints the mistake of a user as one message, with exit status 1."""
+    # Only the command that runs is imported, unless the help lists all.
+    names = [name for name in _DOOR.names() if name in sys.argv[1:2]]
     try:
         try:
             import typer  # noqa: F401, PLC0415 - not in the light install
@@ -41,20 +43,16 @@ def main() -> None:
                 "pip install 'infeed[server]', or 'infeed[cli]' where no data is served"
             )
         try:
-            # Only the command that runs is imported, unless the help lists all.
-            new_app([name for name in _DOOR.names() if name in sys.argv[1:2]])()
+            new_app(names)()
         except SystemExit:
             _write_output()
             raise
     except InfeedError as error:
         sys.exit(f"error: {printable_lines(str(error))}")
     except ModuleNotFoundError as error:
-        if (error.name or "infeed").startswith("infeed"):
+        if not names or (error.name or "infeed").startswith("infeed"):
             raise
-        sys.exit(
-            f"error: this command needs the package {error.name!r}, which is not installed: "
-            "pip install 'infeed[server]'"
-        )
+        sys.exit(f"error: {_DOOR.lacking(names[0], error.name)}")
     except OSError as error:
         if error.filename is None and error.errno != errno.ENOSPC:  # standard output is full
             raise

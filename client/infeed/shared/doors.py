@@ -40,16 +40,27 @@ class Door:
             )
         try:
             return offer.load()
-        except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and offer.extras and offer.dist:
-                raise MissingExtraError(
-                    f"the {self._subject} {name!r} needs the package {error.name!r}, which is not "
-                    f"installed: pip install '{offer.dist.name}[{','.join(offer.extras)}]'"
-                ) from error
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ModuleNotFoundError) and offer.extras:
+                raise self.lacking(name, error.name) from error
             raise ConfigError(
-                f"the {self._subject} {name!r} of {_package(offer)} cannot be imported: "
+                f"{self.subject(name)} cannot be imported: "
                 f"{type(error).__name__}: {error}; repair or uninstall that package"
             ) from error
+
+    def lacking(self, name: str, module: str | None) -> MissingExtraError:
+        """Returns the error for an object that needs a module that is not installed."""
+        offer = self._offers[name][0]
+        remedy = f"; install it, or repair {_package(offer)}"
+        if offer.extras and offer.dist:
+            remedy = f": pip install '{offer.dist.name}[{','.join(offer.extras)}]'"
+        problem = f"needs the package {module!r}, which is not installed"
+        return MissingExtraError(f"the {self._subject} {name!r} {problem}{remedy}")
+
+    def subject(self, name: str) -> str:
+        """Returns an object's name in messages, with the package that offers it, if one does."""
+        packages = [f" of {_package(offer)}" for offer in self._offers.get(name, ())]
+        return f"the {self._subject} {name!r}{''.join(packages)}"
 
     def place(self, name: str) -> str:
         """Returns where an object is, in words."""

@@ -154,7 +154,7 @@ class CachedSource(Source):
     def _make(self, indices: Indices, parts: list[Part]) -> Part:
         """Makes samples, keeps those that the store takes, and adds them to the parts. Returns
         those that the graph is to make."""
-        left = Part(indices, self.source.read(indices))
+        left = Part(indices, self.source.read_checked(indices))
         keys = np.zeros((len(indices), 2), np.int64)
         if self.pictures:
             made = self.pictures.make(left.columns, keys, decode_threads().map)

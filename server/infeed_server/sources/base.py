@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ from typing_extensions import Self
 from infeed.shared.errors import KeyPath, SampleError, SourceError
 from infeed_server.config.importer import named_in
 from infeed_server.config.model import Definition, Finding, did_you_mean
+from infeed_server.sources.layout import Layout
 from infeed_server.sources.places import Indices, Places, Provenance, sample_error
 from infeed_server.sources.shards import list_shards, warn_of_missing
 from infeed_server.storage.files import PathString, abbreviate, is_remote, rebase
@@ -59,10 +60,22 @@ class Source(ABC):
         cost less."""
         self.places, self.columns, self.identity = places, columns, identity
         self.parsed, self.classes, self.advice = parsed, classes, advice
+        self.subject = f"the source {type(self).__name__}"
 
     @abstractmethod
     def read(self, indices: Indices) -> Columns:
         """Reads samples, in this order. Raises `SampleError` with the first bad `sample_id`."""
+
+    def read_checked(self, indices: Indices) -> Columns:
+        """Returns what `read` does. Raises `SourceError` where that is not what `columns` says."""
+        found = self.read(indices)
+        if problem := self._layout.problem(found, len(indices)):
+            raise SourceError(f"{self.subject}: its read {problem}")
+        return found
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout(self.columns)
 
     def __len__(self) -> int:
         return len(self.places)

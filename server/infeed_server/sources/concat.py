@@ -113,7 +113,7 @@ class ConcatSource(Source):
 
     def _read_part(self, number: int, indices: Indices) -> Columns:
         try:
-            return self.parts[number].read(indices)
+            return self.parts[number].read_checked(indices)
         except InfeedError as error:
             local = error.metadata.get("sample_id")
             if local is None:

@@ -18,6 +18,7 @@ from infeed.shared.errors import ConfigError, InfeedError, within
 from infeed_server.config.model import did_you_mean
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
 from infeed_server.sources.concat import ConcatSource
+from infeed_server.sources.python.dataset import user_errors
 from infeed_server.storage.git_lfs import name_pointer
 
 _DOOR = Door("infeed.sources", "source")
@@ -54,7 +55,7 @@ def _validate(value: Any) -> SourceDefinition:
         try:
             chosen = source_class(kinds[0])
         except ConfigError as error:
-            raise PydanticCustomError("source_kind", "{text}", {"text": error.message}) from error
+            raise ValueError(error.message) from error
         # Its errors keep their locations: pydantic puts them below the source's.
         return chosen.model_validate(value)
     message = f"a source has one of: {', '.join(known)}"
@@ -88,16 +89,21 @@ def open_source(
     *,
     keep_damaged: bool = False,
 ) -> Source:
-    """Opens an indexed source. Raises `ConfigError` for a sequential one, and `SourceError`."""
-    if isinstance(definition, IndexedDefinition):
+    """Opens an indexed source. Raises `ConfigError` for a sequential one, `SourceError`, and
+    `UserCodeError` for another exception of its package."""
+    if not isinstance(definition, IndexedDefinition):
+        raise ConfigError(
+            f"the source {definition.kind} is sequential: its elements cannot be read by index"
+        )
+    subject = _DOOR.subject(definition.kind)
+    with user_errors(subject, InfeedError, KeyboardInterrupt):
         try:
-            return definition.open(progress, keep_damaged=keep_damaged)
+            source = definition.open(progress, keep_damaged=keep_damaged)
         except InfeedError as error:
             name_pointer(error)
             raise
-    raise ConfigError(
-        f"the source {definition.kind} is sequential: its elements cannot be read by index"
-    )
+    source.subject = subject
+    return source
 
 
 def open_sources(

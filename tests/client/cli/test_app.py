@@ -102,7 +102,7 @@ def test_a_missing_package_of_an_extra_names_the_extra(monkeypatch: pytest.Monke
 def add_failing_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     app = typer.Typer()
 
-    @app.command()
+    @app.command("peek")
     def fail() -> None:
         raise error
 
@@ -114,7 +114,7 @@ def add_failing_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> No
     [
         (
             ModuleNotFoundError("no yaml", name="yaml"),
-            "this command needs the package 'yaml', which is not installed",
+            "the command 'peek' needs the package 'yaml', which is not installed; install it, or",
         ),
         (NotADirectoryError(20, "Not a directory", "a/b"), "a/b: not a directory"),
         (OSError(28, "No space left on device"), "no space left on device"),  # standard output
@@ -124,7 +124,7 @@ def test_a_mistake_of_the_user_is_one_line(
     monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     add_failing_command(monkeypatch, error)
-    assert exit_message(monkeypatch, "fail").startswith(f"error: {message}")
+    assert exit_message(monkeypatch, "peek").startswith(f"error: {message}")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_defect_of_infeed_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     add_failing_command(monkeypatch, error)
-    monkeypatch.setattr(sys, "argv", ["infeed", "fail"])
+    monkeypatch.setattr(sys, "argv", ["infeed", "peek"])
     with pytest.raises(type(error)):
         cli.main()
 

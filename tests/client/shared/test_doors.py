@@ -21,9 +21,11 @@ def test_objects_are_found_by_name_and_imported_when_asked_for(
         seven_things="NUMBER = 7\n",
     )
     write_package(tmp_path, "broken", "[infeed.tests]\nfive = broken_things:X\n")
+    entries = "[infeed.tests]\nfour = leaving:X\n"
+    write_package(tmp_path, "leaver", entries, leaving="import sys\nsys.exit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     door = Door("infeed.tests", "thing")
-    assert door.names() == ["five", "seven", "six"]
+    assert door.names() == ["five", "four", "seven", "six"]
     assert door.place("seven") == "seven_things:NUMBER of seven-things 1.0"
     assert door.load("seven") == 7
     with pytest.raises(ConfigError, match=r"^the thing 'six' of seven-things 1\.0 cannot be impor"):
@@ -31,6 +33,8 @@ def test_objects_are_found_by_name_and_imported_when_asked_for(
     text = r"^the thing 'five' of broken 1\.0 .*: ModuleNotFoundError: .*'broken_things'; repair"
     with pytest.raises(ConfigError, match=text):
         door.load("five")
+    with pytest.raises(ConfigError, match=r"'four' of leaver 1\.0 .*: SystemExit: 3; repair"):
+        door.load("four")
 
 
 def test_a_name_that_two_packages_offer_is_refused(

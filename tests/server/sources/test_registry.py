@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tests.harness.packages import write_package
 
 from infeed.shared.doors import Door
+from infeed.shared.errors import UserCodeError
 from infeed_server.config.model import Definition
 from infeed_server.sources import registry
 from infeed_server.sources.registry import AnySource, open_source, source_kinds
@@ -88,6 +89,26 @@ def test_options_of_a_package_that_is_at_fault_are_refused(
         with pytest.raises(ValidationError, match=text):
             Holder.model_validate({"source": options})
     assert Holder.model_validate({"source": {"arrays": "a.npz"}}).source.kind == "arrays"
+
+
+def test_what_the_code_of_a_package_raises_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "from infeed_server.sources.base import IndexedDefinition\n\n"
+        "class Zarr(IndexedDefinition):\n"
+        "    kind = 'zarr'\n"
+        "    zarr: str\n\n"
+        "    def open(self, progress=None, **_):\n"
+        "        raise ValueError(f'{self.zarr} is no zarr file')\n"
+    )
+    write_package(tmp_path, "infeed-zarr", "[infeed.sources]\nzarr = zarrs:Zarr\n", zarrs=code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_DOOR", Door("infeed.sources", "source"))
+    definition = Holder.model_validate({"source": {"zarr": "a"}}).source
+    text = r"(?s)^the source 'zarr' of infeed-zarr 1\.0 raised ValueError:\n.*a is no zarr file$"
+    with pytest.raises(UserCodeError, match=text):
+        open_source(definition)
 
 
 def test_option_errors_keep_their_location() -> None:

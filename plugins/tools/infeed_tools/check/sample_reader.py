@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from infeed.shared.errors import InfeedError, SampleError, UserCodeError
+from infeed.shared.errors import InfeedError, SampleError, SourceError
 from infeed.shared.spec import Array
 from infeed_server.engines.indexed.examination import SampleFailure, find_bad_sample
 from infeed_server.order import RunOrder
 from infeed_server.sources.base import Columns, Source
 from infeed_server.sources.python.mapped import read_samples
+from infeed_server.storage.faults import one_line
 from infeed_server.transforms.base import Step
 
 
@@ -36,8 +37,16 @@ class SampleReader:
                 bad = int(error.metadata["sample_id"])
                 self.unread[bad] = error
                 index = index[index != bad]
-            except UserCodeError:  # without the sample that it was raised for
-                index = self._without_raising(index)
+            except SourceError:
+                raise
+            except Exception as error:  # code of other packages may raise anything
+                good = self._without_raising(index)
+                if len(good) == len(index):
+                    raise SourceError(
+                        f"{len(index)} samples cannot be read at once, although each of them is "
+                        f"good by itself: {one_line(error)}"
+                    ) from error
+                index = good
         return index, {}
 
     def keys(self, index: Any) -> Array:
@@ -49,7 +58,7 @@ class SampleReader:
         return find_bad_sample(self._source, self._steps, index, self.keys([index])[0])
 
     def _without_raising(self, index: Array) -> Array:
-        """Leaves out the samples that the user's code raises for."""
+        """Leaves out the samples that code raises for without their numbers."""
         failures = {number: self.failure(number) for number in index.tolist()}
         self.unread |= {number: failure.error for number, failure in failures.items() if failure}
         return np.array(

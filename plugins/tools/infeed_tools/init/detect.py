@@ -25,7 +25,7 @@ from infeed_server.storage.files import (
 )
 from infeed_server.storage.git_lfs import name_pointer
 from infeed_tools.init.draft import Starter
-from infeed_tools.init.drafter import Drafter, drafters
+from infeed_tools.init.drafter import Drafter, draft_all, drafters
 from infeed_tools.init.images import image_starter, names_images
 from infeed_tools.init.listing import (
     READ_THREADS,
@@ -89,7 +89,7 @@ def _starter(
         )
     is_apart = drafter.is_whole or bool(drafter.described_by)
     sets = data_sets(found[source], target, "" if folder else path, apart=is_apart)
-    drafts = [draft for data in sets for draft in drafter.draft(data)]
+    drafts = draft_all(source, drafter, sets)
     for draft in drafts if is_remote(path) and not drafter.is_whole else ():
         draft.shuffle.setdefault("mode", "window")  # needs fewer requests
     used = {*found[source]}

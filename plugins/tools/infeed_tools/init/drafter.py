@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from infeed.shared.doors import Door
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, InfeedError
+from infeed_server.sources.python.dataset import user_errors
 from infeed_tools.init.draft import Draft
 from infeed_tools.init.listing import Files
 
@@ -43,11 +44,22 @@ class Drafter:
 
 
 def drafters() -> dict[str, Drafter]:
-    """Returns the drafters by source. Warns of those that cannot be imported."""
+    """Returns the drafters by source. Warns of those whose package is at fault."""
     found: dict[str, Drafter] = {}
     for kind in _DOOR.names():
         try:
-            found[kind] = _DOOR.load(kind)
+            drafter = _DOOR.load(kind)
+            if not isinstance(drafter, Drafter):
+                raise ConfigError(f"{_DOOR.subject(kind)} should be a Drafter, not {drafter!r}")
         except ConfigError as error:
             log.warning("%s", error)
+        else:
+            found[kind] = drafter
     return found
+
+
+def draft_all(kind: str, drafter: Drafter, sets: Iterable[Files]) -> list[Draft]:
+    """Drafts the pipelines for data sets. Raises `UserCodeError` that names the drafter's package
+    for what its code raises, and errors of infeed as they are."""
+    with user_errors(_DOOR.subject(kind), InfeedError, KeyboardInterrupt):
+        return [draft for data in sets for draft in drafter.draft(data)]

@@ -42,7 +42,7 @@ class SampleReader:
 
     def _read(self, indices: Sequence[int]) -> Iterator[tuple[int, Values | str]]:
         try:
-            columns = self.source.read(np.array(indices, np.int64))
+            columns = self.source.read_checked(np.array(indices, np.int64))
             if self._function is not None:
                 fields = self._function(columns, np.zeros((len(indices), 2), np.int64))
                 columns = {name: np.asarray(tensor) for name, tensor in fields.items()}

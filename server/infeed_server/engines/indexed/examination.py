@@ -61,7 +61,7 @@ def _examine(
     try:
         indices = np.array([index], np.int64)
         if isinstance(source, MappedSource):
-            look(source.source, _first_row(source.source.read(indices)))
+            look(source.source, _first_row(source.source.read_checked(indices)))
             stage, depends_on_key = _FUNCTIONS, source.random
         columns = read_samples(source, indices, np.asarray(key)[None])
         sample = _first_row(columns)

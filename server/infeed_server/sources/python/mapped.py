@@ -102,7 +102,7 @@ class MappedSource(ColumnSource):
 
     def _samples(self, indices: Indices) -> list[Parts]:
         """Reads samples of the source as a function gets them."""
-        columns = self.source.read(indices)
+        columns = self.source.read_checked(indices)
         rows: list[Parts] = [
             {name: column[row] for name, column in columns.items()} for row in range(len(indices))
         ]
@@ -141,4 +141,4 @@ def read_samples(source: Source, indices: Indices, keys: Keys) -> Columns:
     """Reads the columns of these samples, under these keys if they depend on them."""
     if isinstance(source, MappedSource):
         return source.read_keyed(indices, keys)
-    return source.read(indices)
+    return source.read_checked(indices)

@@ -11,6 +11,7 @@ import pytest
 from tests.harness.datasets import jpeg
 
 from infeed_server.pipeline.load import parse_yaml
+from infeed_server.sources.arrays.source import ArrayReader
 from infeed_tools.check import first_batch
 from infeed_tools.check.definitions import file_problems
 from infeed_tools.check.first_batch import make_first_batch
@@ -126,3 +127,12 @@ def test_dataset_that_waits_forever_is_named(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(first_batch, "DATASET_TIMEOUT_SECONDS", 0.1)
     found = problem(folder, "source: {dataset: modules_of_first_batch:hanging}\n    batch: 2")
     assert found.startswith("3: pipelines.p.source.dataset: no first batch within 0.1 seconds; see")
+
+
+def test_a_source_that_reads_other_columns_than_it_declares(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ArrayReader, "read", lambda _, indices: {"x": indices.astype(">i8")})
+    found = problem(folder, "source: {arrays: x.npz}\n    batch: {size: 2}", with_bad_samples=False)
+    assert found.startswith("3: pipelines.p.source: the source 'arrays' of infeed ")
+    assert ": its read returned the column 'x' as >i8[2]; for 2 samples, columns dec" in found

@@ -14,6 +14,7 @@ from PIL import Image
 from tests.harness.native_double import DecoderDouble
 
 from infeed_server.pipeline.load import parse_yaml
+from infeed_server.sources.arrays.source import ArrayReader
 from infeed_tools.check.report import PipelineReport
 from infeed_tools.check.scan import scan_pipeline
 
@@ -143,6 +144,26 @@ def test_limit_reads_the_first_samples(folder: Path) -> None:
     report, _, progress = scan(folder, text, limit=10)
     assert (report.samples, report.scanned, progress.done) == (100, 10, 10)
     assert [found.maximum for found in report.ranges if found.field == "x"] == [9]
+
+
+def test_samples_that_the_reader_raises_for_are_bad(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: Any, indices: Any) -> Any:
+        if 7 in indices or len(indices) == 30:
+            raise ValueError("seven")
+        return {"x": indices}
+
+    monkeypatch.setattr(ArrayReader, "read", read)
+    text = "    source: {arrays: {x: %s}}\n    batch: {size: 4}\n"
+    np.save(folder / "20.npy", np.arange(20))
+    report, problems, _ = scan(folder, text % "20.npy")
+    assert (report.scanned, report.bad_samples, problems) == (20, 1, [])
+    assert "read: seven" in report.bad_examples[0].message
+    np.save(folder / "30.npy", np.arange(30) + 10)
+    monkeypatch.setattr(ArrayReader, "read", lambda _, indices: read(_, indices + 10))
+    _, problems, _ = scan(folder, text % "30.npy")
+    assert "30 samples cannot be read at once, although each of them is good" in problems[0]
 
 
 def test_large_unsigned_classes_keep_their_sign(folder: Path) -> None:

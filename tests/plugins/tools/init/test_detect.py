@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.harness.datasets import jpeg
+from tests.harness.packages import write_package
 from tests.harness.starters import definitions, draft, names, text
 from tests.harness.tfrecords import example, write_records
 
-from infeed.shared.errors import SourceError
+from infeed.shared.doors import Door
+from infeed.shared.errors import SourceError, UserCodeError
+from infeed_tools.init import drafter
 from infeed_tools.init.detect import starter_for
 
 
@@ -243,3 +246,22 @@ def test_what_cannot_be_served_is_explained(tmp_path: Path, path: str, message: 
     write_records(tmp_path / "raw.tfrecord", [b"no example"])
     with pytest.raises(SourceError, match=message):
         starter_for(str(tmp_path / path), tmp_path)
+
+
+def test_a_starter_at_fault_names_its_package(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = (
+        "from infeed_tools.init.drafter import Drafter\n\n"
+        "def draft(data):\n    raise ValueError('my bug')\n\n"
+        "DRAFTER = Drafter(draft, endings=['.zarr'])\n"
+    )
+    entries = "[infeed.starters]\nzarr = zarr_starter:DRAFTER\nother = zarr_starter:draft\n"
+    write_package(tmp_path, "infeed-zarr", entries, zarr_starter=code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(drafter, "_DOOR", Door("infeed.starters", "starter"))
+    assert draft(data, "flat").samples
+    assert "'other' of infeed-zarr 1.0 should be a Drafter, not <function draft" in caplog.text
+    (tmp_path / "a.zarr").write_bytes(b"x")
+    with pytest.raises(UserCodeError, match=r"'zarr' of infeed-zarr 1\.0 raised ValueError:"):
+        starter_for(str(tmp_path / "a.zarr"), tmp_path)

@@ -25,6 +25,7 @@ import infeed
 from infeed.shared.errors import ConfigError, SampleError, SourceError
 from infeed_server.pipeline.load import parse
 from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
+from infeed_server.sources.arrays.source import ArrayReader
 from infeed_server.sources.registry import open_source
 from infeed_tools.pack.fields import fields_of
 from infeed_tools.pack.options import Part
@@ -59,6 +60,14 @@ def test_printed_yaml_serves_the_same_values_in_the_same_order(
     served, expected = (served_rows(server, name) for name in ("packed", "all"))
     assert served == expected
     assert {len(rows) for rows in served.values()} == {packed.plan.samples}
+
+
+def test_columns_that_are_not_declared_are_refused(
+    arrays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ArrayReader, "read", lambda _, indices: {"y": indices})
+    with pytest.raises(SourceError, match="its read returned the columns y; columns declares "):
+        run_pack(arrays, tmp_path / "packed")
 
 
 def printed_lines(packed: Packed) -> list[str]:
