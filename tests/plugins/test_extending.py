@@ -87,7 +87,10 @@ def test_check_imports_the_packages(pipelines: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     np.zeros((64, 3073), np.uint8).tofile(tmp_path / "data" / "0.fixed")
     file = tmp_path / "pipelines.yaml"
-    file.write_text(f"{pipelines}  walk: {{source: {{walk: 0.5}}, batch: 4}}\n")
+    gain = pipelines[pipelines.index("    source") :].replace(
+        "invert: {", "random_gain: {draw: a, "
+    )
+    file.write_text(f"{pipelines}  gain:\n{gain}  walk: {{source: {{walk: 0.5}}, batch: 4}}\n")
     program = "from infeed.cli import main; main()"
     command = [sys.executable, "-c", program, "check", str(file), "--scan"]
     environment = {
