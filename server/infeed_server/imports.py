@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -59,13 +61,17 @@ def defer_tensorflow() -> None:
     """Makes `import tensorflow` return a module that loads TensorFlow when it is first used.
 
     For commands that need definitions, and graphs only later or not at all: modules of definitions
-    use nothing of TensorFlow at import. Does nothing where TensorFlow is imported already.
+    use nothing of TensorFlow at import. One that imports a submodule, such as another package's,
+    loads TensorFlow. Does nothing where TensorFlow is imported already.
     """
-    sys.modules.setdefault(_TENSORFLOW, _DeferredTensorFlow(_TENSORFLOW))
+    if _TENSORFLOW not in sys.modules:
+        sys.modules[_TENSORFLOW] = deferred = _DeferredTensorFlow(_TENSORFLOW)
+        deferred.__path__ = []  # a package, whose submodules `_Submodules` finds
+        sys.meta_path.insert(0, _Submodules())
 
 
 def load_tensorflow() -> None:
-    """Loads TensorFlow, deferred or not: only then can its submodules be imported."""
+    """Loads TensorFlow, deferred or not."""
     module = sys.modules.get(_TENSORFLOW)
     if isinstance(module, _DeferredTensorFlow):
         module.load()
@@ -101,3 +107,24 @@ class _DeferredTensorFlow(ModuleType):
                 with loading_tensorflow():
                     return importlib.import_module(_TENSORFLOW)
         return sys.modules[_TENSORFLOW]
+
+
+class _Submodules(MetaPathFinder, Loader):
+    """Loads deferred TensorFlow where a submodule of it is imported first."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        is_deferred = isinstance(sys.modules.get(_TENSORFLOW), _DeferredTensorFlow)
+        if is_deferred and fullname.startswith(f"{_TENSORFLOW}."):
+            return ModuleSpec(fullname, self)
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        load_tensorflow()
+        module = importlib.import_module(spec.name)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Gives the module, which is executed, its own spec back."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state

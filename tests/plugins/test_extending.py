@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -77,6 +80,28 @@ def test_an_engine_of_another_package_serves_its_source(pipelines: str, serve: A
     assert np.allclose([*first["place"], *second["place"]], places)
     with infeed.connect(str(server.address), "w", state=state) as feed:
         assert next(feed).start == 8
+
+
+def test_check_imports_the_packages(pipelines: str, tmp_path: Path) -> None:
+    # A process of its own: in this one, TensorFlow is loaded before the packages are.
+    (tmp_path / "data").mkdir()
+    np.zeros((64, 3073), np.uint8).tofile(tmp_path / "data" / "0.fixed")
+    file = tmp_path / "pipelines.yaml"
+    gain = pipelines[pipelines.index("    source") :].replace(
+        "invert: {", "random_gain: {draw: a, "
+    )
+    file.write_text(f"{pipelines}  gain:\n{gain}  walk: {{source: {{walk: 0.5}}, batch: 4}}\n")
+    program = "from infeed.cli import main; main()"
+    command = [sys.executable, "-c", program, "check", str(file), "--scan"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "packages"), *sys.path]),
+    }
+    result = subprocess.run(
+        command, check=False, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "walk: no sample is scanned, as a walk has none by index" in result.stdout
 
 
 def test_a_transform_of_a_name_that_infeed_has_is_refused(

@@ -95,3 +95,12 @@ assert again is loaded
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=200)
+    code = """
+from infeed_server.imports import defer_tensorflow
+defer_tensorflow()
+import tensorflow as deferred
+from tensorflow.inner import other
+import tensorflow as loaded
+assert loaded is not deferred and loaded.inner.__spec__.origin.endswith('inner.py')
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=200)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.util import _pywrap_util_port
 
 ALGORITHM = 5
 """Incremented when infeed itself changes the order, keys or the result of a transform. It is the
@@ -52,6 +51,8 @@ def kernel_selection(
     """Returns JSON values that differ where the same operation may give other bits. The instruction
     set matters to oneDNN only: TensorFlow's other kernels are compiled for one. It is read from
     `cpuinfo`, by default this machine's."""
+    from tensorflow.python.util import _pywrap_util_port  # noqa: PLC0415 - it loads TensorFlow
+
     selected: dict[str, Any] = {
         name: environment[name] for name in _XLA_VARIABLES if environment.get(name)
     }

@@ -134,7 +134,7 @@ def parse(value: Mapping[str, Any]) -> Pipeline:
 
 def from_object(name: str) -> Pipelines:
     """Loads the pipelines of the Python object that `module:attr` names."""
-    load_tensorflow()  # a deferred one has no submodules to import
+    load_tensorflow()  # the user's module may look at all of it
     with user_errors(name, InfeedError, KeyboardInterrupt):
         target = importer.load(name)
         if callable(target):

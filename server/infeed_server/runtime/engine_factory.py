@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from infeed.shared.errors import InfeedError
 from infeed_server.engines.base import Engine
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.quarantine import Quarantine
@@ -13,6 +14,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.runtime.engines import engine_of
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback
+from infeed_server.sources.python.dataset import user_errors
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +36,9 @@ def build(
     """
     budget = budget or MemoryBudget(default_limit())
     if not isinstance(definition.source, IndexedDefinition):
-        return engine_of(definition.source.engine)(name, definition, budget)
+        make = engine_of(definition.source.engine)
+        with user_errors(f"the engine of {name!r}", InfeedError, KeyboardInterrupt):
+            return make(name, definition, budget)
     source = definition.open(progress)
     try:
         plan = plan_indexed(name, definition, source, decoder=decoder)

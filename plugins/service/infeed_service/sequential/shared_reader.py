@@ -7,14 +7,16 @@ import copy
 import threading
 from collections.abc import Callable, Generator
 
-from infeed.shared.errors import InfeedError, InvalidRequestError, ServerError
+from infeed.shared.errors import InfeedError, ServerError
 from infeed_server.engines.base import Request, Trainer
 from infeed_server.engines.tf_data import start_thread
+from infeed_server.sources.python.dataset import user_errors
 from infeed_service.sequential.ranks import (
     DISCONNECT_TIMEOUT_SECONDS,
     RankStream,
     RankTracker,
 )
+from infeed_service.sequential.reader_errors import missing_ranks, no_repetition, step_too_large
 from infeed_service.sequential.window import Block, DatasetBackend, ReadKey, Window
 
 _MAX_STEP_BYTES = 2 << 30
@@ -56,7 +58,7 @@ class SharedReader:
         self.window = Window()
         self._ordered = dataset.spec.guarantee.order == "deterministic"
         self._dataset = dataset
-        self._name = dataset.spec.name
+        self._name, self._fields = dataset.spec.name, dataset.spec.wire_spec
         self._window_share = window_share
         self._changed = changed
         self._on_progress = on_progress
@@ -174,7 +176,7 @@ class SharedReader:
             self.window.evict_before(keep, self._limit_bytes)
             if low is None or low >= request.start or self.window.nbytes < self._limit_bytes:
                 if self._is_full(request):
-                    self.error = _step_too_large(self._name, ranks.world_size)
+                    self.error = step_too_large(self._name, ranks.world_size, _MAX_STEP_BYTES)
                 return self.error is not None
         return True
 
@@ -185,7 +187,7 @@ class SharedReader:
             # another reader.
             self._closed = True
         elif self.ranks.age_seconds >= _CONNECT_TIMEOUT_SECONDS:
-            self.error = _missing_ranks(self._name, self.ranks)
+            self.error = missing_ranks(self._name, self.ranks, _CONNECT_TIMEOUT_SECONDS)
 
     @property
     def _limit_bytes(self) -> int:
@@ -200,18 +202,24 @@ class SharedReader:
         """Reads one block, without the lock, so that other ranks can use the window."""
         block, error = None, None
         try:
-            block = next(blocks, None)
-        except Exception as raised:  # noqa: BLE001 - the user's code may raise anything
-            error = _to_infeed_error(raised)
+            with user_errors(f"the engine of {self._name!r}", InfeedError):
+                block = next(blocks, None)
+        except InfeedError as raised:
+            error = raised
         with self._changed:
             self.is_reading = False
             try:
                 if block is not None and error is None:
                     self._append(block)
-                elif error is None:
+                elif error is None and self.key.epochs:
                     self._end = self.position
+                elif error is None:
+                    error = no_repetition(self._name, self.position)
+            except InfeedError as raised:
+                error = raised
             except Exception as raised:  # noqa: BLE001 - without this thread, streams would hang
-                error = _to_infeed_error(raised)
+                error = ServerError(str(raised))
+                error.__cause__ = raised
             self.error = error
 
     def _append(self, block: Block) -> None:
@@ -221,16 +229,8 @@ class SharedReader:
             # would otherwise take the gap behind them for empty slots.
             self.window.clear()
         else:
-            self.window.append(block.to_numpy())
+            self.window.append(block.checked(self._name, self._fields, self.position))
         self.position = block.end  # last: the window has what is before it, or never had
-
-
-def _to_infeed_error(error: Exception) -> InfeedError:
-    if isinstance(error, InfeedError):
-        return error
-    result = ServerError(str(error))
-    result.__cause__ = error
-    return result
 
 
 def _required(request: Request) -> int:
@@ -241,24 +241,3 @@ def _required(request: Request) -> int:
 def _target(request: Request) -> int:
     """Returns the position up to which the data is read, to find its end."""
     return max(_required(request), request.step_end)
-
-
-def _missing_ranks(pipeline: str, ranks: RankTracker) -> InvalidRequestError:
-    missing = ranks.missing
-    return InvalidRequestError(
-        f"{pipeline!r} has no order, so all {ranks.world_size} ranks must share one read of it; "
-        f"{len(missing)} of them, such as rank {missing[0]}, did not connect to this server within "
-        f"{_CONNECT_TIMEOUT_SECONDS:g} s: start all ranks, with one server as their target",
-        pipeline=pipeline,
-        missing=len(missing),
-    )
-
-
-def _step_too_large(pipeline: str, world_size: int) -> InvalidRequestError:
-    limit = f"{_MAX_STEP_BYTES >> 20} MiB"
-    return InvalidRequestError(
-        f"a step of {world_size} ranks of {pipeline!r} takes more than {limit}, the maximum that "
-        "is kept to find out whether the data, of unknown length, ends inside of "
-        'the step: use smaller batches, remainder="pad" or no epochs',
-        pipeline=pipeline,
-    )

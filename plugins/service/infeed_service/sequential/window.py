@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from infeed.shared.spec import Array, PipelineSpec, Remainder, Spec
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import Array, PipelineSpec, Remainder, Spec, numpy_dtype
 from infeed_server.engines.base import HostBatch, Request
 from infeed_server.sources.base import array_bytes
 
@@ -22,8 +23,13 @@ _MAX_RETAINED_BYTES = 1 << 30
 """Bytes of `_RETAINED_STEPS` beyond which only the window's share of memory counts."""
 
 
+_Shapes = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+"""Data type and shape of arrays, by name."""
+
+
 class ReadKey(NamedTuple):
-    """The parameters of a read; reads with equal keys give the same blocks. `epochs` 0 is endless.
+    """The parameters of a read; reads with equal keys give the same blocks. `epochs` 0 is endless:
+    the read repeats its data.
     An empty `job_name` is a job of its own."""
 
     seed: int
@@ -52,6 +58,30 @@ class Block:
     @property
     def nbytes(self) -> int:
         return sum(map(array_bytes, self.arrays.values()))
+
+    def checked(self, pipeline: str, fields: Spec, position: int) -> Block:
+        """Returns the block with arrays of NumPy. Raises `SourceError` unless it begins at the
+        position and has the fields of the spec. A block of one position has any number of rows."""
+        block = self.to_numpy()
+        if block.start != position:
+            raise SourceError(
+                f"the engine of {pipeline!r} read a block from position {block.start} on, and "
+                f"{position} is next"
+            )
+        ids = np.asarray(block.sample_ids)
+        rows = len(ids) if block.length == 1 else block.length
+        given = {name: (x.dtype, x.shape) for name, x in block.arrays.items()}
+        given["sample_ids"] = ids.dtype, ids.shape
+        wanted = {
+            field.name: (numpy_dtype(field.data_type), (rows, *field.shape)) for field in fields
+        }
+        wanted["sample_ids"] = np.dtype(np.int64), (rows,)
+        if given != wanted:
+            raise SourceError(
+                f"the engine of {pipeline!r} read a block with {_listed(given, wanted)}; by its "
+                f"spec, it has {_listed(wanted, given)}"
+            )
+        return block
 
     def to_numpy(self) -> Block:
         return replace(self, arrays={name: np.asarray(x) for name, x in self.arrays.items()})
@@ -126,6 +156,16 @@ def cut_batch(
     sample_ids = _concatenate(ids, request.slots, lambda: np.full(request.slots, -1, np.int64))
     epoch = blocks[0].epoch if blocks else last_epoch
     return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0, position_count)
+
+
+def _listed(shapes: _Shapes, other: _Shapes) -> str:
+    """Returns the arrays that `other` has not."""
+    differing = [
+        f"{name}: {data_type}{list(shape)}"
+        for name, (data_type, shape) in shapes.items()
+        if other.get(name) != (data_type, shape)
+    ]
+    return ", ".join(differing) or "no other field"
 
 
 def _overlap(block: Block, request: Request) -> int:

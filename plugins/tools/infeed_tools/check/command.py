@@ -115,7 +115,7 @@ def check(
             started = time.monotonic()
             notes, problems = _first_batches(pipelines, names, scan)
             if scan and not problems:
-                reports, problems = _scan(pipelines, names, options)
+                notes, reports, problems = _scan(pipelines, names, options)
     good = not problems and all(map(options.accepts, reports))
     if as_json:
         document = {
@@ -130,7 +130,6 @@ def check(
 
         for report in reports:
             print_report(report)
-        notes = [] if reports else notes
         valid = {name: pipelines[name] for name in names if name in pipelines}
         for line in [*notes, *order_notes(valid), *map(str, problems)]:
             typer.echo(printable_lines(line))
@@ -173,12 +172,24 @@ def _first_batches(
 
 def _scan(
     pipelines: FilePipelines, names: Sequence[str], options: ScanOptions
-) -> tuple[list[PipelineReport], list[Problem]]:
-    from infeed_tools.check.scan import scan_pipeline
+) -> tuple[list[str], list[PipelineReport], list[Problem]]:
+    """Returns a line for each pipeline that cannot be scanned, the reports, and the problems."""
+    from infeed_tools.check.scan import can_scan, scan_pipeline
+
+    notes = [
+        f"{name}: no sample is scanned, as a {pipelines[name].source.kind} has none by index"
+        for name in names
+        if not can_scan(pipelines[name].source)
+    ]
 
     bars = (index_progress, partial(sample_progress, console))
     scans = [
         scan_pipeline(pipelines, name, *bars, limit=options.limit, max_examples=options.show)
         for name in names
+        if can_scan(pipelines[name].source)
     ]
-    return [report for report, _ in scans], [problem for _, found in scans for problem in found]
+    return (
+        notes,
+        [report for report, _ in scans],
+        [problem for _, found in scans for problem in found],
+    )

@@ -17,7 +17,7 @@ from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
 from infeed_server.pipeline.load import FilePipelines, place_of
-from infeed_server.sources.base import ProgressCallback
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, SourceDefinition
 from infeed_tools.check.measures import Measures
 from infeed_tools.check.ranges import SOURCE_STAGE
 from infeed_tools.check.report import PipelineReport
@@ -51,6 +51,11 @@ class Dataset(Protocol):
 
     def explain(self, error: tf.errors.OpError, pipeline: str) -> InfeedError:
         """Returns the error for one of TensorFlow's."""
+
+
+def can_scan(source: SourceDefinition) -> bool:
+    """Returns whether the samples can be read without the engine of another package."""
+    return isinstance(source, IndexedDefinition | Dataset)
 
 
 def scan_pipeline(
