@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.shared.errors import SampleError
+from infeed.shared.errors import InfeedError, SampleError
 from infeed_server.pipeline.load import load, located
 from infeed_server.pipeline.sample_graph import columns_function, sample_function
 from infeed_server.sources.base import ProgressCallback, Source
 from infeed_server.sources.registry import open_sources
+from infeed_server.storage.faults import is_storage_fault
 from infeed_server.transforms.base import Transform
 from infeed_tools.pack.fields import Values
 from infeed_tools.pack.options import Location, OnBad, PackOptions
@@ -46,7 +47,11 @@ class SampleReader:
             if self._function is not None:
                 fields = self._function(columns, np.zeros((len(indices), 2), np.int64))
                 columns = {name: np.asarray(tensor) for name, tensor in fields.items()}
-        except (SampleError, tf.errors.InvalidArgumentError) as error:
+        except Exception as error:  # code of other packages may raise anything
+            of_sample = isinstance(error, SampleError | tf.errors.InvalidArgumentError)
+            of_other = isinstance(error, InfeedError | tf.errors.OpError) or is_storage_fault(error)
+            if of_other and not of_sample:
+                raise
             if len(indices) == 1:
                 yield indices[0], str(error).partition("\n")[0]
                 return

@@ -70,6 +70,20 @@ def test_columns_that_are_not_declared_are_refused(
         run_pack(arrays, tmp_path / "packed")
 
 
+def test_a_sample_that_the_reader_raises_for_is_bad(
+    arrays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(reader: ArrayReader, indices: Any) -> Any:
+        if 2 in indices:
+            raise ValueError("my bug")
+        return original(reader, indices)
+
+    original = ArrayReader.read
+    monkeypatch.setattr(ArrayReader, "read", read)
+    with pytest.raises(SampleError, match=r"^sample 2 of .*: my bug; repair it, or give --on-err"):
+        run_pack(arrays, tmp_path / "packed")
+
+
 def printed_lines(packed: Packed) -> list[str]:
     plan = packed.plan
     path = packed.destination.path_of(plan.name(None))
