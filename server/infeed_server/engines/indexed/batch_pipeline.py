@@ -222,10 +222,10 @@ class BatchPipeline:
         complete(task, self._failure)
 
     def _read(self, task: BatchTask) -> Rows:
-        task.assign_samples(makes_all=not self._extra_rows)
+        task.assign_samples()
         self._bad_samples.substitute_known(task)
         begin = time.perf_counter()
-        columns = self._plan.read(task.index[task.left], task.key[task.left])
+        columns = self._plan.read(task.index, task.key)
         record_stage(self._monitor, self._plan.spec.name, "read", begin, task.request.span)
         begin = time.perf_counter()
         self._decoding.add(task)

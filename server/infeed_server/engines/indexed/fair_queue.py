@@ -37,7 +37,7 @@ class Reader:
 
 @dataclass(eq=False)
 class BatchTask:
-    """A request in progress. Every slot has a sample, as a graph may need one for each; where
+    """A request in progress. Every slot has a sample, so that the graph has no special case; where
     `mask` is False, the result is discarded and the slot left empty. The samples are assigned when
     the work begins, so that a queued request takes no memory for them."""
 
@@ -62,9 +62,8 @@ class BatchTask:
     entered_at: float = 0.0
     """The `time.perf_counter` at which the batch entered the graph."""
 
-    def assign_samples(self, *, makes_all: bool = True) -> None:
-        """Assigns a sample to each slot; slots behind the request's `count` repeat its last one,
-        and are left as they are unless the graph `makes_all`."""
+    def assign_samples(self) -> None:
+        """Assigns a sample to each slot; slots behind the request's `count` repeat its last one."""
         request = self.request
         slots = self.order.slots(request.start, max(request.count, 1))
         rows = np.minimum(np.arange(request.slots), len(slots.index) - 1)
@@ -72,7 +71,7 @@ class BatchTask:
         self.mask = np.arange(request.slots) < request.count
         self.epoch = int(slots.epoch[0])
         self.uncounted = self.mask.copy()
-        self.left = np.arange(request.slots if makes_all else max(request.count, 1))
+        self.left = np.arange(request.slots)
 
     @property
     def sample_ids(self) -> Array:
