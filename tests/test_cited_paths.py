@@ -29,7 +29,14 @@ GENERATED = "client/infeed/v1/"
 
 USERS_FILES = {
     *("hf_data.py", "infeed/example.proto", "my_data.py", "my_functions.py", "my_transforms.py"),
-    *("infeed_fixed.py", "infeed_invert.py", "infeed_steps.py", "infeed_walk.py", "torch_data.py"),
+    *(
+        "infeed_fixed.py",
+        "infeed_invert.py",
+        "infeed_steps.py",
+        "infeed_walk.py",
+        "inner.py",
+        "torch_data.py",
+    ),
 }
 
 _OWN_FILE = re.compile(r"\w\.(?:md|proto|py|sh)$")

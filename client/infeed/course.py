@@ -113,10 +113,12 @@ class Course:
         """Returns the course of a run that goes on with a feed of the same sizes, whose course
         counts from step 0."""
         part = self.part_at(feed.start)
-        if self.stride == feed.stride and (feed.start - part.start) % self.stride == 0:
-            if (part.end, self.pads) == (feed.end, feed.pads):
+        if self.stride == feed.stride:
+            on_step = (feed.start - part.start) % self.stride == 0
+            is_same_pass = (part.end, self.pads) == (feed.end, feed.pads)
+            if is_same_pass and (on_step or feed.start == feed.end):
                 return self
-            if part.start == self.start:
+            if on_step and part.start == self.start:
                 return replace(feed, step=self.step, start=self.start)
         return self.changed_to(feed)
 

@@ -152,8 +152,8 @@ class HttpServer:
             await asyncio.sleep(faults.slow_seconds)
         for begin in range(0, len(body), _PIECE_BYTES):
             piece = body[begin : begin + _PIECE_BYTES]
+            self.sent_bytes += len(piece)  # before the client can have it
             writer.write(piece)
-            self.sent_bytes += len(piece)
             await writer.drain()
             if faults.bytes_per_second:
                 await asyncio.sleep(len(piece) / faults.bytes_per_second)

@@ -37,7 +37,8 @@ def build(
     budget = budget or MemoryBudget(default_limit())
     if not isinstance(definition.source, IndexedDefinition):
         make = engine_of(definition.source.engine)
-        with user_errors(f"the engine of {name!r}", InfeedError, KeyboardInterrupt):
+        passed = InfeedError, KeyboardInterrupt, SystemExit  # the last two by a signal
+        with user_errors(f"the engine of {name!r}", *passed):
             return make(name, definition, budget)
     source = definition.open(progress)
     try:

@@ -96,7 +96,7 @@ def open_source(
             f"the source {definition.kind} is sequential: its elements cannot be read by index"
         )
     subject = _DOOR.subject(definition.kind)
-    with user_errors(subject, InfeedError, KeyboardInterrupt):
+    with user_errors(subject, InfeedError, KeyboardInterrupt, SystemExit):  # by a signal
         try:
             source = definition.open(progress, keep_damaged=keep_damaged)
         except InfeedError as error:

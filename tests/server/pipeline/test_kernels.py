@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tensorflow.python.util import _pywrap_util_port
 
-from infeed_server.pipeline import fingerprint as module
 from infeed_server.pipeline.fingerprint import kernel_selection
 
 AVX2 = "processor: 0\nflags\t: fpu sse4_1 fma avx avx2 ht\n"
@@ -20,7 +20,7 @@ AVX512 = "processor: 0\nflags\t: fpu sse4_1 fma avx avx2 avx512f avx512_vnni amx
 @pytest.fixture(params=[True, False])
 def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     enabled: bool = request.param
-    monkeypatch.setattr(module._pywrap_util_port, "IsMklEnabled", lambda: enabled)
+    monkeypatch.setattr(_pywrap_util_port, "IsMklEnabled", lambda: enabled)
     return enabled
 
 
@@ -34,7 +34,7 @@ def test_instruction_set_matters_with_onednn_only(onednn: bool) -> None:
 def test_onednn_itself_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     selections = []
     for enabled in (True, False):
-        monkeypatch.setattr(module._pywrap_util_port, "IsMklEnabled", lambda on=enabled: on)
+        monkeypatch.setattr(_pywrap_util_port, "IsMklEnabled", lambda on=enabled: on)
         selections.append(kernel_selection({}, AVX2))
     assert selections[0] != selections[1]
 
