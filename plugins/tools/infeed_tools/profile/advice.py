@@ -55,8 +55,9 @@ def doubt(profile: Profile) -> str:
 def _reading(profile: Profile, run: ServerReport) -> Iterator[str]:
     """Yields what helps where reading is the limit, also once other processes leave the cores."""
     is_computing = run.cpu_seconds >= _BUSY_SHARE * run.seconds * run.usable_cores
-    if run.source_seconds / run.seconds > (run.cpu_share if is_computing else 0.5):
-        reads = [stage for stage in profile.server_stages if stage.kind in ("read", "map")]
+    # None where a cache keeps what was read: reading ends with the first epoch.
+    reads = [stage for stage in profile.server_stages if stage.kind in ("read", "map")]
+    if reads and run.source_seconds / run.seconds > (run.cpu_share if is_computing else 0.5):
         slowest = max(reads, key=lambda stage: stage.cost.elapsed)
         if slowest.kind == "map":
             yield f"{slowest.name} is the limit: raise its processes"

@@ -76,6 +76,10 @@ def test_python_that_limits_needs_processes() -> None:
     assert found(READ, function, run=READS) == ["map mine:f is the limit: raise its processes"]
 
 
+def test_reading_for_a_cache_is_no_limit() -> None:
+    assert found(replace(READ, cached=True), SMALL, run=READS) == []
+
+
 def test_reading_is_the_limit_of_what_more_cores_can_do() -> None:
     beside_others = replace(READS, available_cores=1.0)  # which is all of the cores it could have
     assert len(found(READ, SMALL, run=beside_others)) == 1
