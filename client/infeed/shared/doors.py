@@ -9,6 +9,9 @@ from typing import Any
 
 from infeed.shared.errors import ConfigError, MissingExtraError
 
+_SIGNAL = 128
+"""Added to a signal's number in the status with which it ends a program also while it imports."""
+
 
 class Door:
     """The objects of one group, by name. They are imported when they are asked for."""
@@ -41,6 +44,12 @@ class Door:
         try:
             return offer.load()
         except (Exception, SystemExit) as error:
+            if (
+                isinstance(error, SystemExit)
+                and isinstance(error.code, int)
+                and error.code > _SIGNAL
+            ):
+                raise
             if isinstance(error, ModuleNotFoundError) and offer.extras:
                 raise self.lacking(name, error.name) from error
             raise ConfigError(

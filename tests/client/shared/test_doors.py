@@ -37,6 +37,18 @@ def test_objects_are_found_by_name_and_imported_when_asked_for(
         door.load("four")
 
 
+def test_a_signal_ends_the_program_that_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raises = "raise SystemExit(143)\n"
+    write_package(
+        tmp_path, "ended", "[infeed.tests]\nthree = ended_by_sigterm:X\n", ended_by_sigterm=raises
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit, match="143"):
+        Door("infeed.tests", "thing").load("three")
+
+
 def test_a_name_that_two_packages_offer_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
