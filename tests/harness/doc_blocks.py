@@ -33,6 +33,7 @@ FOLLOWED = {
     "docs/extending.md": "tests/plugins/test_extending.py",
     "docs/gallery.md": "tests/examples/test_gallery.py",
     "docs/quickstart.md": "tests/docs/test_quickstart.py",
+    "docs/recipes.md": "tests/docs/test_recipes.py",
     "examples/notebooks/first.md": "tests/examples/test_notebooks.py",
     "examples/notebooks/verdict.md": "tests/examples/test_notebooks.py",
 }
