@@ -16,7 +16,7 @@ from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.sources.base import Source
 from infeed_server.transforms.base import Step, describe_tensor
 from infeed_server.transforms.fields import Drop, Rename
-from infeed_server.transforms.geometry import RandomGeometry
+from infeed_server.transforms.movement import RandomGeometry
 
 _ROWS = range(2, 7)
 """Numbers of a row that may be a point or a box, perhaps with a class."""

@@ -9,23 +9,20 @@ import tensorflow as tf
 from pydantic import field_validator
 from typing_extensions import override
 
-from infeed_server.transforms.base import (
-    Drawn,
-    FieldTransform,
-    Key,
-    RandomTransform,
-    require_image,
-)
+from infeed_server.transforms.base import Drawn, Key
+from infeed_server.transforms.movement import Geometry, RandomGeometry
 from infeed_server.transforms.option_types import Range, Size
 from infeed_server.transforms.sizes import ResizeMethod, require_size, resize
 
 Window: TypeAlias = "tf.Tensor"
 """int32[4]: y, x, height, width, in pixels."""
 
+_WINDOW = ("y", "x", "height", "width")
+
 _INT32_MAX = (1 << 31) - 1
 
 
-class Crop(FieldTransform):
+class Crop(Geometry):
     """A window of the image, which a subclass chooses from the image's shape and the key alone.
 
     So a JPEG can be cropped while it is decoded: see `pipeline.picture_steps`.
@@ -48,20 +45,33 @@ class Crop(FieldTransform):
         Where an image is too small, its window is not inside of it."""
         raise NotImplementedError(type(self).__name__)
 
-    def to_output(self, pixels: tf.Tensor) -> tf.Tensor:
+    def to_output(self, pixels: tf.Tensor, *, nearest: bool = False) -> tf.Tensor:  # noqa: ARG002
         """Returns the window's pixels as the result, with static height and width."""
         return tf.ensure_shape(pixels, [*self.size, None])
 
     @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self)
-        window = self.choose_window(tf.shape(pixels), key)
-        return self.to_output(crop_to_window(pixels, window))
+    def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
+        window = self.choose_window(shape, key)
+        return dict(zip(_WINDOW, tf.unstack(window), strict=True))
 
     @override
-    def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
-        window = self.choose_window(tf.shape(require_image(x, self)), key)
-        return dict(zip(("y", "x", "height", "width"), tf.unstack(window), strict=True))
+    def apply_pixels(
+        self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
+    ) -> tf.Tensor:
+        window = tf.stack([drawn[name] for name in _WINDOW])
+        return self.to_output(crop_to_window(pixels, window), nearest=nearest)
+
+    @override
+    def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
+        begin, size = (
+            tf.cast(tf.stack([drawn[name] for name in names]), tf.float32)
+            for names in (("x", "y"), ("width", "height"))
+        )
+        return (points - begin) * (self.size[::-1] / size)
+
+    @override
+    def result_size(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.zeros_like(image) + self.size
 
 
 class CenterCrop(Crop):
@@ -73,11 +83,6 @@ class CenterCrop(Crop):
     @override
     def place_window(self, image: tf.Tensor, numbers: tf.Tensor) -> Window:
         return tf.concat([(image - self.size) // 2, tf.zeros_like(image) + self.size], -1)
-
-
-class RandomGeometry(RandomTransform, FieldTransform):
-    """A random transform that moves pixels. What belongs to them in other fields, such as a mask,
-    does not move along."""
 
 
 class RandomCrop(RandomGeometry, Crop):
@@ -116,16 +121,22 @@ class _RandomFlip(RandomGeometry):
         return tf.random.stateless_uniform([], key) < 0.5
 
     @override
-    def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
+    def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
         return {"flipped": self.is_flipped(key)}
 
     @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self)
-        result = tf.cond(
-            self.is_flipped(key), lambda: tf.reverse(pixels, [self.axis]), lambda: pixels
-        )
+    def apply_pixels(
+        self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
+    ) -> tf.Tensor:
+        flipped = drawn["flipped"]
+        result = tf.cond(flipped, lambda: tf.reverse(pixels, [self.axis]), lambda: pixels)
         return tf.ensure_shape(result, pixels.shape)
+
+    @override
+    def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
+        length = tf.cast(shape[self.axis], tf.float32)
+        is_moved = drawn["flipped"] & tf.constant([self.axis == 1, self.axis == 0])
+        return tf.where(is_moved, length - points, points)
 
 
 class RandomFlipLeftRight(_RandomFlip):
@@ -232,5 +243,5 @@ class RandomResizedCrop(RandomGeometry, Crop):
         return tf.maximum(tf.minimum(image, tf.round(opposite)), 1)
 
     @override
-    def to_output(self, pixels: tf.Tensor) -> tf.Tensor:
-        return resize(pixels, self.size, self.method)
+    def to_output(self, pixels: tf.Tensor, *, nearest: bool = False) -> tf.Tensor:
+        return resize(pixels, self.size, "nearest" if nearest else self.method)

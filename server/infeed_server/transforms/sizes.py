@@ -8,12 +8,8 @@ import tensorflow as tf
 from pydantic import model_validator
 from typing_extensions import override
 
-from infeed_server.transforms.base import (
-    FieldTransform,
-    Key,
-    require_at_run_time,
-    require_image,
-)
+from infeed_server.transforms.base import Drawn, FieldTransform, require_at_run_time
+from infeed_server.transforms.movement import Geometry
 from infeed_server.transforms.option_types import Finite, Positive, Size
 
 ResizeMethod = Literal[
@@ -31,7 +27,7 @@ _SMALL_TYPES = ("uint8", "int8")
 """Types so narrow that float32's rounding errors in such a mean never reach half a step."""
 
 
-class Resize(FieldTransform):
+class Resize(Geometry):
     """Resizes an image to a size, or its shorter side to a length, as `tf.image.resize` does;
     integers are rounded.
 
@@ -61,17 +57,26 @@ class Resize(FieldTransform):
         return self
 
     @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self)
+    def apply_pixels(
+        self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
+    ) -> tf.Tensor:
         size = self._checked_size(tf.shape(pixels)[:2])
+        if nearest:
+            return resize(pixels, size, "nearest")
         if self.dtype is None:
             return resize(pixels, size, self.method, antialias=self.antialias)
         resized = tf.image.resize(pixels, size, self.method, antialias=self.antialias)
         # tf.image.resize keeps the type for `nearest` and for an unchanged size.
         return tf.cast(resized, tf.float32)
 
+    @override
+    def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
+        before, after = shape[:2], self.result_size(shape[:2])
+        ratios = tf.cast(after, tf.float32) / tf.cast(before, tf.float32)
+        return points * ratios[::-1]
+
+    @override
     def result_size(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns the sizes of results, int64[..., 2], from the sizes of images."""
         image = tf.cast(image, tf.int64)
         if self.size is not None:
             return tf.zeros_like(image) + self.size
@@ -108,7 +113,7 @@ def resize(
     return tf.cast(resized, pixels.dtype)
 
 
-class Pad(FieldTransform):
+class Pad(Geometry):
     """Puts an image into the centre of a larger one; of an odd remainder, the larger part is below
     and right.
 
@@ -121,12 +126,14 @@ class Pad(FieldTransform):
     """Value of the pixels around the image."""
 
     @override
-    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self)
+    def apply_pixels(
+        self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
+    ) -> tf.Tensor:
+        value = self.value if fill is None else fill
         if pixels.dtype.is_integer and not (
-            self.value.is_integer() and pixels.dtype.min <= self.value <= pixels.dtype.max
+            value.is_integer() and pixels.dtype.min <= value <= pixels.dtype.max
         ):
-            raise self.error(f"value: {self.value:g} is no {pixels.dtype.name}, as the field holds")
+            raise self.error(f"value: {value:g} is no {pixels.dtype.name}, as the field holds")
         shape = tf.shape(pixels)
         with tf.control_dependencies(require_size(self, self.size, shape, is_largest=True)):
             space = self.size - shape[:2]
@@ -135,9 +142,18 @@ class Pad(FieldTransform):
         padded = tf.pad(
             pixels,
             tf.stack([before, after], 1),
-            constant_values=tf.cast(self.value, pixels.dtype),
+            constant_values=tf.cast(value, pixels.dtype),
         )
         return tf.ensure_shape(padded, [*self.size, pixels.shape[2]])
+
+    @override
+    def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
+        before = (self.size - shape[:2]) // 2
+        return points + tf.cast(before[::-1], tf.float32)
+
+    @override
+    def result_size(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.zeros_like(image) + self.size
 
 
 def require_size(
