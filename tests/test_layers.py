@@ -61,7 +61,7 @@ LAYERS = {
         "prefetch",
         "feed",
         "client",
-        "adapters",
+        "adapters served",
         "__init__",
         "audit grain jax keras loadtest testing torch",
         "tensorflow",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from infeed.client import connect
     from infeed.feed import Feed
     from infeed.http2.tls_config import TLS
+    from infeed.served import spec
     from infeed.shared.doors import Door
     from infeed.stats import Stats
 
@@ -56,6 +57,7 @@ _LAZY_NAMES = {
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
     "connect": "infeed.client",
+    "spec": "infeed.served",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
 
@@ -112,4 +114,5 @@ __all__ = [
     "UserCodeError",
     "__version__",
     "connect",
+    "spec",
 ]

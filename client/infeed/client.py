@@ -83,6 +83,19 @@ def _open_feed(target: str, pipeline: str, options: FeedOptions) -> Feed:
         raise
 
 
+def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
+    """Returns the plan of the feed that `connect` opens with these options, without a stream.
+    Raises what `connect` raises."""
+    checked = FeedOptions(**options)
+    check_text("pipeline", pipeline, '"photos"')
+    transport = open_transport(target, checked.token, checked.tls, checked.transport)
+    try:
+        return served_plan(transport, pipeline, checked)
+    finally:
+        if checked.transport is None:
+            transport.close()
+
+
 def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
     if plan.options.tracer_provider is None:
         return None
@@ -98,4 +111,11 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
     return BatchTracer(plan.options.tracer_provider, {**names, **ranks})
 
 
-__all__ = ["PREFETCH_BYTES", "ConnectOptions", "check_options", "check_target", "connect"]
+__all__ = [
+    "PREFETCH_BYTES",
+    "ConnectOptions",
+    "check_options",
+    "check_target",
+    "connect",
+    "fetch_plan",
+]

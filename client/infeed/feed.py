@@ -120,12 +120,7 @@ class Feed(Iterator[Batch]):
     def steps_per_epoch(self) -> int | None:
         """Steps in an epoch, over all ranks, for Keras' `fit`: whole ones, and the padded one of a
         feed of one epoch; 1 if a step has more than an epoch; None if unknown."""
-        if (count := self.spec.sample_count) is None:
-            return None
-        epochs, plan = self._plan.options.epochs or 1, self._plan.shard_plan
-        padded = bool(self._plan.options.epochs) and plan.remainder == "pad"
-        steps, rest = divmod(epochs * count, plan.global_stride)
-        return max(1, (steps + (padded and rest > 0)) // epochs)
+        return self._plan.steps_per_epoch
 
     @property
     def may_mask(self) -> bool:

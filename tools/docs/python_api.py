@@ -17,6 +17,7 @@ from tools.docs.docstrings import (
 from tools.docs.markdown import DocsError, Table, cell, code
 
 import infeed
+from infeed.served import Spec
 from infeed.shared.errors import BY_REASON, InfeedError
 from infeed.tensorflow import distribute
 from infeed.testing import FakeTransport
@@ -30,7 +31,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "FakeTransport": FakeTransport,
     "audit": audit,
 }
-_DATACLASSES = (infeed.Stats, EpochTotals)
+_DATACLASSES = (infeed.Stats, Spec, EpochTotals)
 
 
 def tables() -> dict[str, Table]:

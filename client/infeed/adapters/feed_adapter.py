@@ -11,14 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from infeed.adapters.named_fields import NamedFields
-from infeed.client import check_target, connect
+from infeed.client import check_target, connect, fetch_plan
 from infeed.cursor import Cursor
 from infeed.feed import Feed
-from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.served_plan import served_plan
-from infeed.rpc.channel import open_transport
-from infeed.shared.arguments import check_text, refuse_copy
+from infeed.shared.arguments import refuse_copy
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
 
@@ -148,19 +144,3 @@ class FeedAdapter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
-    """Returns the plan of the feed that `infeed.connect` opens with these options, without a
-    stream. Raises what `infeed.connect` raises."""
-    checked = FeedOptions(**options)
-    check_text("pipeline", pipeline)
-    channel = open_transport(target, checked.token, checked.tls, checked.transport)
-    try:
-        return served_plan(channel, pipeline, checked)
-    finally:
-        if checked.transport is None:
-            channel.close()
-
-
-__all__ = ["FeedAdapter", "fetch_plan"]

@@ -63,6 +63,16 @@ class FeedPlan:
         """The values of fields in empty slots, where they are not zero."""
         return self.options.empty or {}
 
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Steps in an epoch, as `Feed.steps_per_epoch` has them."""
+        if (count := self.spec.sample_count) is None:
+            return None
+        epochs, plan = self.options.epochs or 1, self.shard_plan
+        padded = bool(self.options.epochs) and plan.remainder == "pad"
+        steps, rest = divmod(epochs * count, plan.global_stride)
+        return max(1, (steps + (padded and rest > 0)) // epochs)
+
     def length(self) -> int:
         """Returns the number of steps; raises `TypeError` if they are endless or unknown."""
         if (steps := self.shard_plan.steps) is not None:

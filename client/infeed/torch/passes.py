@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from infeed.adapters.feed_adapter import fetch_plan
-from infeed.client import check_target, connect
+from infeed.client import check_target, connect, fetch_plan
 from infeed.cursor import MAX_POSITION, Cursor, Shard
 from infeed.feed import Feed
 from infeed.prefetch.feed_options import FeedOptions
