@@ -82,7 +82,7 @@ def write(file: str) -> dict[str, float]:
 
 
 def index(file: str) -> dict[str, float]:
-    from infeed_server.sources.tfrecord.index import build_index
+    from infeed_formats.tfrecord.index import build_index
     from infeed_server.storage.files import list_files
 
     before = reset_peak()

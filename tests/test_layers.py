@@ -33,14 +33,18 @@ other."""
 ROOMS = {
     "infeed_formats": (
         "infeed.shared",
-        "infeed_formats.described",
+        *(
+            f"infeed_formats.{name}"
+            for name in ("arrays", "described", "index_cache", "indexing", "tfrecord")
+        ),
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
     ),
     "infeed_runs": ("infeed", "infeed_server", "infeed_runs", "infeed_tools.peek"),
-    "infeed_service": ("infeed", "infeed_server", "infeed_service"),
+    "infeed_service": ("infeed", "infeed_formats", "infeed_server", "infeed_service"),
     "infeed_tools": (
         "infeed",
+        "infeed_formats.tfrecord",
         "infeed_server",
         "infeed_tools.audit",
         "infeed_tools.check",

@@ -121,7 +121,7 @@ def test_error_of_a_dataset_follows_its_good_batches(server: Any, folder: Path) 
 HALTED = """
 import sys, time
 import infeed.cli
-from infeed_server.sources.tfrecord import framing
+from infeed_formats.tfrecord import framing
 
 read_window = framing._read_window
 

@@ -20,7 +20,7 @@ from tests.harness.ports import ReservedPort
 from tests.harness.spawned import SpawnedProcess
 from tests.harness.waiting import wait_until
 
-from infeed_server.storage import object_store, requests
+from infeed_formats.stores import object_store, requests
 
 PYTHON = os.environ.get("INFEED_TEST_STORES", "")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infeed_server.sources.tfrecord.framing import masked_crc
+from infeed_formats.tfrecord.framing import masked_crc
 
 
 def write_records(file: Path, records: Iterable[bytes]) -> None:

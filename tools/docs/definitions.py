@@ -13,11 +13,11 @@ from tools.docs.docstrings import (
 from tools.docs.markdown import Table, cell, code
 from tools.docs.option_types import describe_default, describe_type
 
+from infeed_formats.tfrecord.features import FeatureOptions
 from infeed_server.config.model import Definition
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Shuffle
 from infeed_server.sources.python.source import FieldOptions
 from infeed_server.sources.registry import source_classes
-from infeed_server.sources.tfrecord.features import FeatureOptions
 from infeed_server.transforms import REGISTRY, Transform
 
 _MODELS: dict[str, type[Definition]] = {

@@ -9,7 +9,6 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from infeed.shared.errors import SourceError
-from infeed_server.storage import object_store
 from infeed_server.storage.files import (
     describe_nearest_folder,
     is_remote,
@@ -18,6 +17,7 @@ from infeed_server.storage.files import (
     reading,
 )
 from infeed_server.storage.stamp import FileStamp
+from infeed_server.storage.stores import store_of
 
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -54,5 +54,5 @@ def stamps_below(folder: str) -> Callable[[str], FileStamp]:
     listed: dict[str, FileStamp] = {}
     if is_remote(folder) and not folder.startswith("http"):  # a web server lists no files
         with reading(folder, "list"):
-            listed.update(object_store.list_files(folder))
+            listed.update(store_of(folder).list_files(folder))
     return lambda path: listed[path] if path in listed else read_stamp(path)

@@ -16,7 +16,7 @@ from infeed_server.observe.jobs import Jobs
 from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.status import Document, Status
-from infeed_server.storage.requests import traffic
+from infeed_server.storage.stores import traffic
 
 UPDATE_INTERVAL_SECONDS = 1.0
 """Seconds: a longer interval makes figures older, a shorter one costs more."""

@@ -13,9 +13,9 @@ from typing import Annotated, Any, BinaryIO
 from pydantic import BeforeValidator
 
 from infeed.shared.errors import SourceError
-from infeed_server.storage import object_store
 from infeed_server.storage.faults import error_text
 from infeed_server.storage.stamp import FileStamp, StoredFile
+from infeed_server.storage.stores import store_of
 
 INDEX_SUFFIX = ".infeed-index.npz"
 """Part of the name of every cached record index. Globs over data files skip such names."""
@@ -59,7 +59,7 @@ def absolute_path(path: str) -> str:
 def stat_file(path: str) -> FileStamp:
     """Returns the version of a file. Raises `OSError`."""
     if is_remote(path):
-        return object_store.stat(path)
+        return store_of(path).stat(path)
     return FileStamp.of(os.stat(path))  # noqa: PTH116
 
 
@@ -105,7 +105,7 @@ def read_bytes(path: str) -> bytes:
     if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
         raise SourceError(f"cannot read {path!r}: it is not a regular file", file=path)
     with reading(path):
-        return object_store.read(path) if is_remote(path) else Path(path).read_bytes()
+        return store_of(path).read(path) if is_remote(path) else Path(path).read_bytes()
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -129,7 +129,7 @@ def is_file(path: str) -> bool:
         return os.path.isfile(path)  # noqa: PTH113
     with reading(path):
         try:
-            object_store.stat(path)
+            store_of(path).stat(path)
         except FileNotFoundError:
             return False
         return True
@@ -145,7 +145,7 @@ def is_folder(path: str) -> bool:
         # Unlike `Path.is_dir`, False for a path that may not be searched; its listing reports why.
         return os.path.isdir(path)  # noqa: PTH112
     try:
-        return any(object_store.list_files(path, limit=1))
+        return any(store_of(path).list_files(path, limit=1))
     except OSError:
         return False
 
@@ -170,7 +170,7 @@ def list_files(patterns: Iterable[str]) -> list[StoredFile]:
 
 def _remote_matches(pattern: str) -> list[StoredFile]:
     with reading(pattern, "list"):
-        return object_store.glob_files(pattern)
+        return store_of(pattern).glob_files(pattern)
 
 
 def _local_matches(pattern: str) -> Iterator[StoredFile]:
@@ -209,7 +209,7 @@ def _describe_nearest_objects(path: str) -> str:
     folder = f"{path}/"  # the path may be a bucket
     try:
         while (folder := folder.rpartition("/")[0]).count("/") >= 2:  # the bucket has two
-            if names := object_store.list_names(folder):
+            if names := store_of(path).list_names(folder):
                 return f"the nearest folder with objects is {folder!r}, which holds " + abbreviate(
                     names
                 )

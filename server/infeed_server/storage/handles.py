@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from infeed_server.storage import object_store
 from infeed_server.storage.files import is_remote
-from infeed_server.storage.object_store import ObjectRead, RangeRequests
 from infeed_server.storage.stamp import FileStamp, StoredFile
+from infeed_server.storage.stores import ObjectRead, RangeRequests, store_of
 
 MAX_IDLE_HANDLES = 128
 """Idle handles kept open: far below the usual limit of 1024 file descriptors per process."""
@@ -29,7 +28,7 @@ class FileHandle:
         """Raises `OSError`."""
         self._object = None
         if is_remote(path):
-            self._object = StoredFile(path, object_store.stat(path))
+            self._object = StoredFile(path, store_of(path).stat(path))
         else:
             # Without O_NONBLOCK, which files ignore, opening a pipe waits for its writer.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
-from infeed_server.storage import object_store
 from infeed_server.storage.faults import retry_faults
 from infeed_server.storage.files import changed_error, is_remote, stat_file
 from infeed_server.storage.handles import FileHandle, FileHandlePool
-from infeed_server.storage.object_errors import ChangedObjectError
-from infeed_server.storage.object_store import ObjectRead, RangeRequests
 from infeed_server.storage.stamp import FileStamp, StoredFile
+from infeed_server.storage.stores import ObjectRead, RangeRequests, store_of
 
 Int64 = npt.NDArray[np.int64]
 
@@ -78,14 +77,9 @@ class RangeReader:
                 begin, size = int(offsets[slot]) - group.begin, int(sizes[slot])
                 contents[slot] = data if len(group.slots) == 1 else data[begin : begin + size]
 
-        local: list[_Group] = []
-        remote: list[_Group] = []
-        for group in _grouped(self.files, files, offsets, sizes):
-            (remote if is_remote(group.listed.path) else local).append(group)
-        if local:
-            self._read_local(local, put)
-        if remote:
-            self._read_objects(remote, put)
+        groups = _grouped(self.files, files, offsets, sizes)
+        for scheme, some in groupby(groups, lambda group: group.listed.path.rpartition("://")[0]):
+            (self._read_objects if scheme else self._read_local)([*some], put)
         return contents
 
     def check(self, file: int) -> None:
@@ -136,7 +130,7 @@ class RangeReader:
             results = self._requests.read(reads)
             failed = []
             for group, result in zip(left, results, strict=True):
-                if isinstance(result, ChangedObjectError):
+                if isinstance(result, OSError) and result.errno == errno.ESTALE:
                     raise changed_error(group.listed.path, result.strerror or "") from result
                 if isinstance(result, OSError):
                     failed.append((group, result))
@@ -171,7 +165,9 @@ def _grouped(
         end = begin + int(sizes[slot])
         if last is None or file != last.file:
             listed = all_files[file]
-            max_gap = object_store.max_gap() if is_remote(listed.path) else _MAX_GAP
+            max_gap = _MAX_GAP
+            if is_remote(listed.path):
+                max_gap = store_of(listed.path).max_gap()
         elif begin - last.end <= max_gap and max(end, last.end) - last.begin <= _MAX_READ:
             last.slots.append(slot)
             last.end = max(end, last.end)

@@ -1,26 +1,7 @@
-"""The fixtures of the sources' tests, and object stores: no delays, a user's cache of the test's
-own, and stores that the environment names."""
+"""The fixtures of the sources' tests: no delays, and a user's cache of the test's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.harness.source_files import cache_folder, retry_delays
 
-import pytest
-from tests.harness.object_server import ObjectServer
-from tests.harness.real_stores import proxy
-from tests.server.sources.conftest import cache_folder, retry_delays
-
-from infeed_server.storage import requests
-
-__all__ = ["cache_folder", "proxy", "retry_delays", "store"]
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    """An empty store for `s3://`, without credentials."""
-    with ObjectServer() as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-        monkeypatch.setattr(requests, "_process", None)  # which keeps the clients of its stores
-        yield server
+__all__ = ["cache_folder", "retry_delays"]

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import MissingExtraError, SourceError
+from infeed_formats.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.places import Indices, InFiles
-from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
 from infeed_server.storage.faults import retry_faults
 from infeed_server.storage.files import changed_error, damaged_error, reading, stat_file
 from infeed_server.storage.handles import FileHandlePool

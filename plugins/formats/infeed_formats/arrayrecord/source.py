@@ -17,9 +17,9 @@ from infeed_formats.arrayrecord.reader import (
     read_first,
     whole,
 )
+from infeed_formats.tfrecord.features import Features
+from infeed_formats.tfrecord.preview import require_examples
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
-from infeed_server.sources.tfrecord.features import Features
-from infeed_server.sources.tfrecord.preview import require_examples
 from infeed_server.storage.files import changed_error, is_remote, reading
 from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.stamp import StoredFile

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from infeed_formats.arrayrecord.reader import read_first
+from infeed_formats.tfrecord.starter import draft_examples
 from infeed_tools.init.drafter import Drafter
-from infeed_tools.init.records import draft_examples
 
 _MAGIC = bytes.fromhex("83af70d10d884a3f")
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pydantic import field_validator
 
 from infeed.shared.errors import SourceError
+from infeed_formats.arrays.npy_files import MappedFile
 from infeed_formats.arrow import fields
 from infeed_formats.arrow.saved_dataset import read_saved, require_saved
 from infeed_formats.arrow.tables import (
@@ -21,7 +22,6 @@ from infeed_formats.arrow.tables import (
     rows_of,
 )
 from infeed_server.config.model import Finding
-from infeed_server.sources.arrays.npy_files import MappedFile
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, find_missing
 from infeed_server.storage.files import PathString, absolute_path, is_remote, reading
 from infeed_server.storage.stamp import StoredFile

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from infeed_formats.tfds.info import Node
+from infeed_formats.tfrecord.features import FeatureOptions, length_field
 from infeed_server.sources.base import Sample
-from infeed_server.sources.tfrecord.features import FeatureOptions, length_field
 
 Shape = tuple[int, ...]
 

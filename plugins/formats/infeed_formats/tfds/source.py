@@ -14,6 +14,9 @@ from pydantic import BeforeValidator, Field
 from infeed.shared.errors import SourceError
 from infeed_formats.tfds.features import Leaf, Leaves
 from infeed_formats.tfds.info import INFO_NAME, list_shards, read_features, read_info
+from infeed_formats.tfrecord.features import length_field
+from infeed_formats.tfrecord.index import build_index
+from infeed_formats.tfrecord.reader import TFRecordReader
 from infeed_server.config.model import Finding, as_tuple, did_you_mean
 from infeed_server.sources.base import (
     Columns,
@@ -24,9 +27,6 @@ from infeed_server.sources.base import (
     find_missing,
 )
 from infeed_server.sources.places import Indices
-from infeed_server.sources.tfrecord.features import length_field
-from infeed_server.sources.tfrecord.index import build_index
-from infeed_server.sources.tfrecord.reader import TFRecordReader
 from infeed_server.storage.files import PathString, absolute_path, is_file, is_remote, read_bytes
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from infeed.shared.errors import SourceError
 from infeed_formats.tfds.features import Leaves
 from infeed_formats.tfds.info import INFO_NAME, list_shards, read_features, read_info
-from infeed_server.sources.tfrecord.preview import parse_example, read_first
+from infeed_formats.tfrecord.preview import parse_example, read_first
+from infeed_formats.tfrecord.starter import SAMPLES_READ
 from infeed_tools.init.draft import Draft
 from infeed_tools.init.drafter import Drafter
 from infeed_tools.init.listing import Files, pipeline_name
-from infeed_tools.init.records import SAMPLES_READ
 
 
 def _tfds(data: Files) -> Iterator[Draft]:

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
+from infeed_formats.index_cache import Arrays
+from infeed_formats.indexing import index_files
 from infeed_formats.webdataset.members import Member, MemberScan, TruncatedTar
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.index_cache import Arrays
-from infeed_server.sources.indexing import index_files
 from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.stamp import StoredFile
 

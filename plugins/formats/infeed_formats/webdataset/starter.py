@@ -9,6 +9,7 @@ from typing import Any
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import BYTES
+from infeed_formats.tfrecord.starter import SAMPLES_READ, some_files
 from infeed_formats.webdataset.fields import (
     decode_integer,
     default_fields,
@@ -22,7 +23,6 @@ from infeed_server.storage.handles import BlockHandle
 from infeed_tools.init.draft import Draft
 from infeed_tools.init.drafter import Drafter
 from infeed_tools.init.listing import Files
-from infeed_tools.init.records import SAMPLES_READ, some_files
 
 _IMAGES = ("jpg", "jpeg", "png")
 

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import Array
-from infeed_server.sources.arrays.source import ArrayReader, to_wire
+from infeed_formats.arrays.source import ArrayReader, to_wire
+from infeed_formats.tfrecord.framing import FRAME_BYTES
+from infeed_formats.tfrecord.reader import RECORD_COLUMN, TFRecordReader
 from infeed_server.sources.base import Sample, Source
 from infeed_server.sources.images.source import ImageReader
-from infeed_server.sources.tfrecord.framing import FRAME_BYTES
-from infeed_server.sources.tfrecord.reader import RECORD_COLUMN, TFRecordReader
 
 FILE_CHANGED = "changed since it was listed:"
 """In the error of a graph: TensorFlow has no code for it."""

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError, KeyPath
+from infeed_formats.arrays.source import ArraysSource
+from infeed_formats.tfrecord.source import TFRecordSource
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import is_python_map
-from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.base import Source
 from infeed_server.sources.images.source import ImagesSource
-from infeed_server.sources.tfrecord.source import TFRecordSource
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.graph_nodes import find_nodes

@@ -36,9 +36,9 @@ def index(
     """
     set_up_logging()
     with loading_tensorflow():
+        from infeed_formats.tfrecord.source import TFRecordSource
         from infeed_server.sources.base import FilesDefinition
         from infeed_server.sources.registry import source_classes
-        from infeed_server.sources.tfrecord.source import TFRecordSource
         from infeed_server.storage.files import list_files
 
     files = list_files([pattern])

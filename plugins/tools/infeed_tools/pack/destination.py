@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from infeed.shared.errors import ConfigError
-from infeed_server.storage import object_store
 from infeed_server.storage.faults import error_text
 from infeed_server.storage.files import absolute_path, is_remote, reading, stat_file
+from infeed_server.storage.stores import store_of
 
 _UNFINISHED = ".unfinished-"
 """Part of the name of a file that is being written."""
@@ -34,7 +34,7 @@ class Destination:
         """Returns the content of a file; None if there is none."""
         path = self.path_of(name)
         with reading(path), suppress(FileNotFoundError, NotADirectoryError):
-            return object_store.read(path) if self.is_remote else Path(path).read_bytes()
+            return store_of(path).read(path) if self.is_remote else Path(path).read_bytes()
         return None
 
     def size(self, name: str) -> int:
@@ -59,7 +59,7 @@ class Destination:
                 folder.mkdir(parents=True, exist_ok=True)
                 yield path
                 if self.is_remote:
-                    object_store.write(self.path_of(name), path.read_bytes())
+                    store_of(self.path).write(self.path_of(name), path.read_bytes())
                     return
                 with path.open("rb") as file:
                     os.fsync(file.fileno())

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from infeed_formats.tfrecord.framing import FileRecords, masked_crc
 from infeed_server.config.document import flow
-from infeed_server.sources.tfrecord.framing import FileRecords, masked_crc
 from infeed_tools.pack.fields import Field, Value, Values
 
 

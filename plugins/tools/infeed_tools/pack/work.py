@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from infeed.shared.errors import SampleError, SourceError
-from infeed_server.sources.tfrecord.index import packed_records
+from infeed_formats.tfrecord.index import packed_records
 from infeed_server.storage.files import INDEX_SUFFIX
 from infeed_tools.pack.destination import Destination
 from infeed_tools.pack.fields import Values

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from stat import S_ISREG
 
 from infeed.shared.errors import SourceError
-from infeed_server.storage import object_store
 from infeed_server.storage.faults import error_text
 from infeed_server.storage.files import (
     abbreviate,
@@ -23,6 +22,7 @@ from infeed_server.storage.files import (
     is_remote,
 )
 from infeed_server.storage.stamp import FileStamp, StoredFile
+from infeed_server.storage.stores import store_of
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def class_folders(root: str) -> tuple[str, ...]:
     """Returns the `folders` of a folder's listing: sooner, as the first image of each is enough.
     Raises `SourceError`."""
     with _listing(root), ThreadPoolExecutor(_CLASS_THREADS) as pool:
-        names = object_store.list_names(root) if is_remote(root) else os.listdir(root)  # noqa: PTH208
+        names = store_of(root).list_names(root) if is_remote(root) else os.listdir(root)  # noqa: PTH208
         visible = sorted(name for name in names if not _is_left_out(name))
         found = pool.map(has_image, (f"{root}/{name}" for name in visible))
         return tuple(name for name, is_class in zip(visible, found, strict=True) if is_class)
@@ -159,7 +159,7 @@ def _files(
             yield prefix, None
             yield from ((prefix + name, None) for name in names if not name.startswith(_HIDDEN))
         return
-    for file in object_store.list_files(root, limit):
+    for file in store_of(root).list_files(root, limit):
         path = file.path.removeprefix(base)
         *folders, name = path.split("/")
         outside = next((n for n, folder in enumerate(folders) if _is_left_out(folder)), None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.harness.starters import definitions
 
-from infeed_server.sources.tfrecord.preview import read_first
+from infeed_formats.tfrecord.preview import read_first
 
 
 def test_array_records(data: Path, tmp_path: Path) -> None:

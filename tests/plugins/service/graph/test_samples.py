@@ -15,10 +15,10 @@ import tensorflow as tf
 from tests.harness.tfrecords import example, write_records
 
 from infeed import SourceError
+from infeed_formats.arrays import npy_files
+from infeed_formats.arrays.source import ArraysSource
 from infeed_server import Pipeline
 from infeed_server.pipeline.load import parse
-from infeed_server.sources.arrays import npy_files
-from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.registry import open_source
 from infeed_service.graph import Variant, plan_data_service, readers, samples
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tests.harness.datasets import jpeg
 
+from infeed_formats.arrays.source import ArrayReader
 from infeed_server.pipeline.load import parse_yaml
-from infeed_server.sources.arrays.source import ArrayReader
 from infeed_tools.check import first_batch
 from infeed_tools.check.definitions import file_problems
 from infeed_tools.check.first_batch import make_first_batch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.harness.datasets import write_datasets
-from tests.server.storage.conftest import store
+from tests.plugins.formats.stores.conftest import store
 
 __all__ = ["data", "store"]
 

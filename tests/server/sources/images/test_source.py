@@ -14,9 +14,9 @@ import pytest
 import tensorflow as tf
 
 from infeed import ConfigError, SampleError, SourceError
+from infeed_formats.stores import object_store
 from infeed_server.pipeline.load import parse
 from infeed_server.sources.images.source import ImageReader, ImagesSource
-from infeed_server.storage import object_store
 from infeed_server.storage.handles import FileHandle
 
 Parse = Callable[..., dict[str, Any]]

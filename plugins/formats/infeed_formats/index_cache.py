@@ -18,8 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from infeed_server.config.cache_dir import user_cache_dir
-from infeed_server.storage import object_store
-from infeed_server.storage.files import INDEX_SUFFIX, is_remote, reading, write_atomically
+from infeed_server.storage.files import (
+    INDEX_SUFFIX,
+    is_remote,
+    read_bytes,
+    reading,
+    write_atomically,
+)
 from infeed_server.storage.stamp import FileStamp
 
 _log = logging.getLogger(__name__)
@@ -106,8 +111,7 @@ def _load(
     is_copy: bool = False,
 ) -> Index | None:
     try:
-        content = object_store.read(path) if is_remote(path) else Path(path).read_bytes()
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
             known = 2 if is_copy or len(file["stamp"]) == 2 else None  # version and size
             if not np.array_equal(file["stamp"][:known], key[:known]):
                 return None

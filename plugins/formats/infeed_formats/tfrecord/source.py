@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from infeed_formats.tfrecord.features import Features
+from infeed_formats.tfrecord.index import build_index, refuse_truncated
+from infeed_formats.tfrecord.preview import require_examples
+from infeed_formats.tfrecord.reader import TFRecordReader
 from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
-from infeed_server.sources.tfrecord.features import Features
-from infeed_server.sources.tfrecord.index import build_index, refuse_truncated
-from infeed_server.sources.tfrecord.preview import require_examples
-from infeed_server.sources.tfrecord.reader import TFRecordReader
 from infeed_server.storage.files import PathString
 from infeed_server.storage.stamp import StoredFile
 

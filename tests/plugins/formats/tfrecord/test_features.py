@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from pydantic import ValidationError
 
-from infeed_server.sources.tfrecord.source import TFRecordSource
+from infeed_formats.tfrecord.source import TFRecordSource
 
 Write = Callable[..., Path]
 Example = Callable[..., bytes]

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.tfrecord.framing import (
+from infeed_formats.tfrecord.framing import (
     FOOTER_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,

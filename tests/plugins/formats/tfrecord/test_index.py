@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.harness.examples import examples
 
 from infeed import SourceError
-from infeed_server.sources.tfrecord import framing
-from infeed_server.sources.tfrecord.index import build_index
-from infeed_server.sources.tfrecord.reader import TFRecordReader
+from infeed_formats.tfrecord import framing
+from infeed_formats.tfrecord.index import build_index
+from infeed_formats.tfrecord.reader import TFRecordReader
 from infeed_server.storage.files import INDEX_SUFFIX, list_files
 
 Write = Callable[..., Path]
@@ -121,7 +121,7 @@ def test_file_that_shrinks_while_indexed_is_refused(
         path.write_bytes(path.read_bytes()[:19])
         return framing.scan_records(handle, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("infeed_server.sources.tfrecord.index.scan_records", scan_and_truncate)
+    monkeypatch.setattr("infeed_formats.tfrecord.index.scan_records", scan_and_truncate)
     with pytest.raises(SourceError, match=r"a\.tfrecord became shorter while it was indexed"):
         build_index(list_files([str(path)]))
 
@@ -162,7 +162,7 @@ def test_file_written_while_indexed_is_refused(
         os.utime(path, ns=(1, 1))
         return scanned
 
-    monkeypatch.setattr("infeed_server.sources.tfrecord.index.scan_records", scan_and_write)
+    monkeypatch.setattr("infeed_formats.tfrecord.index.scan_records", scan_and_write)
     with pytest.raises(SourceError, match="changed while it was indexed"):
         build_index(list_files([str(path)]))
     assert not index_path(path).exists()

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.spec import BYTES
-from infeed_server.sources.arrays.npy_files import open_npy, open_npz
-from infeed_server.sources.arrays.source import ArrayReader
+from infeed_formats.arrays.npy_files import open_npy, open_npz
+from infeed_formats.arrays.source import ArrayReader
 from infeed_server.sources.python.values import describe
 from infeed_tools.init.draft import Draft
 from infeed_tools.init.drafter import Drafter

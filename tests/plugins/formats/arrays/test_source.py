@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from tests.harness.examples import examples
 
 from infeed import SourceError
-from infeed_server.sources.arrays import npy_files
-from infeed_server.sources.arrays.npy_files import open_npy
-from infeed_server.sources.arrays.source import ArrayReader, ArraysSource
+from infeed_formats.arrays import npy_files
+from infeed_formats.arrays.npy_files import open_npy
+from infeed_formats.arrays.source import ArrayReader, ArraysSource
 
 X = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
 Y = np.arange(10, dtype=np.int64)

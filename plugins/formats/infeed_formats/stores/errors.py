@@ -51,10 +51,6 @@ _KEY = re.compile(r'Path "(.*?)"(?:: Encountered| contained)', re.DOTALL)
 """The key in obstore's error for one that it cannot read."""
 
 
-class ChangedObjectError(OSError):
-    """An object is another one than the one that was listed."""
-
-
 def os_error(error: Exception, path: str, seconds: float) -> OSError:
     """Returns an error of obstore, or of a request that took `seconds`, as an `OSError`."""
     if isinstance(error, asyncio.TimeoutError):
@@ -64,7 +60,7 @@ def os_error(error: Exception, path: str, seconds: float) -> OSError:
         return error
     kind, text = type(error).__name__, str(error)
     if kind == "PreconditionError":
-        return ChangedObjectError(errno.ESTALE, "it has another etag")
+        return OSError(errno.ESTALE, "it has another etag")
     if key := _KEY.search(text):
         problem = f"the key {key[1]!r} has an empty part, '.', '..' or a control character; rename "
         return OSError(errno.EINVAL, problem + "that object, or name a folder without it", path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import obstore
 import pytest
 from tests.harness.datasets import jpeg
 from tests.harness.http_faults import FaultProxy, Faults
@@ -17,8 +18,8 @@ from typer.testing import CliRunner
 import infeed
 from infeed.cli import new_app
 from infeed.shared.errors import SourceError
+from infeed_formats.stores.requests import of_process, split_path
 from infeed_server.pipeline.load import from_yaml
-from infeed_server.storage import object_store
 from infeed_server.storage.files import list_files
 from infeed_server.storage.ranges import RangeReader
 
@@ -54,7 +55,8 @@ def test_exact_and_never_another_object(proxy: tuple[str, FaultProxy]) -> None:
     faulty.faults.is_down = False
     (content,) = ranges.read(np.array([2]), np.array([0]), np.array([10]))
     assert content == contents[files[2].path][:10]
-    object_store.delete(files[2].path)
+    root, key = split_path(files[2].path)
+    obstore.delete(of_process().store(root), key)
     with pytest.raises(SourceError, match="no such object"):
         ranges.read(np.array([2]), np.array([0]), np.array([10]))
 

@@ -20,11 +20,11 @@ from tests.harness.spawned import SpawnedProcess
 from tests.harness.tfrecords import example, write_records
 from tests.harness.waiting import wait_until
 
-from infeed.shared.errors import ConfigError, MissingExtraError, SourceError
+from infeed.shared.errors import SourceError
+from infeed_formats.stores import object_store, requests
+from infeed_formats.tfrecord.index import build_index
+from infeed_formats.tfrecord.source import TFRecordSource
 from infeed_server.sources.images.source import ImagesSource
-from infeed_server.sources.tfrecord.index import build_index
-from infeed_server.sources.tfrecord.source import TFRecordSource
-from infeed_server.storage import object_store, requests
 from infeed_server.storage.files import list_files, read_bytes, read_stamp
 from infeed_server.storage.ranges import RangeReader
 
@@ -206,7 +206,7 @@ def test_store_that_does_not_answer(store: ObjectServer, monkeypatch: pytest.Mon
     monkeypatch.setattr(object_store, "ANSWER_SECONDS", 0.05)
     monkeypatch.setattr("infeed_server.storage.faults._PATIENCE_SECONDS", 0.08)
     store.faults.delay = 1000.0
-    with pytest.raises(SourceError, match=r"no answer for 0.05 s; check the.*\(2 attempts\)"):
+    with pytest.raises(SourceError, match=r"no answer for 0.05 s; check the.* attempts"):
         read(ranges, 5, 10)
     with pytest.raises(SourceError, match=r"no answer for 0\.05 s"):
         read_stamp("s3://bkt/a")
@@ -229,15 +229,6 @@ def test_absent_credentials(monkeypatch: pytest.MonkeyPatch, store: ObjectServer
     monkeypatch.delenv("AWS_SKIP_SIGNATURE")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"{store.url}/metadata")
     with pytest.raises(SourceError, match="no credentials in the environment"):
-        list_files(["s3://bkt/*"])
-
-
-def test_unknown_scheme_and_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="unknown scheme hdfs://; available: gs://, s3://"):
-        list_files(["hdfs://bkt/*"])
-    monkeypatch.setattr(requests, "obstore", None)
-    monkeypatch.setattr(requests, "_process", None)
-    with pytest.raises(MissingExtraError, match=r"s3://bkt: .* pip install 'infeed\[stores\]'"):
         list_files(["s3://bkt/*"])
 
 

@@ -15,8 +15,8 @@ from pydantic import Field, field_serializer, field_validator
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import Array
+from infeed_formats.arrays.npy_files import StoredArray, open_npy, open_npz
 from infeed_server.config.model import Finding
-from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_npz
 from infeed_server.sources.base import (
     Columns,
     IndexedDefinition,

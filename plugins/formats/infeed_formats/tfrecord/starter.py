@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
-from infeed_server.sources.tfrecord.preview import Example, parse_example, read_first
+from infeed_formats.tfrecord.framing import HEADER_BYTES, masked_crc
+from infeed_formats.tfrecord.preview import Example, parse_example, read_first
 from infeed_tools.init.draft import Draft
 from infeed_tools.init.drafter import Drafter
 from infeed_tools.init.listing import Files, spread

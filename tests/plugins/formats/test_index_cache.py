@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources import index_cache
-from infeed_server.sources.tfrecord.index import build_index
+from infeed_formats import index_cache
+from infeed_formats.tfrecord.index import build_index
 from infeed_server.storage.files import INDEX_SUFFIX, list_files
 from infeed_server.storage.stamp import FileStamp
 

@@ -13,11 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError, SourceError
+from infeed_formats.tfrecord.features import FeatureOptions, parse_record
+from infeed_formats.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
+from infeed_formats.tfrecord.index import RecordIndex
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.places import Indices, Located
-from infeed_server.sources.tfrecord.features import FeatureOptions, parse_record
-from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
-from infeed_server.sources.tfrecord.index import RecordIndex
 from infeed_server.storage.files import changed_error, damaged_error, reading
 from infeed_server.storage.stamp import StoredFile
 

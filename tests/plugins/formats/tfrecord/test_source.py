@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from infeed import SampleError, SourceError
-from infeed_server.sources.tfrecord.reader import TFRecordReader
-from infeed_server.sources.tfrecord.source import TFRecordSource
+from infeed_formats.tfrecord.reader import TFRecordReader
+from infeed_formats.tfrecord.source import TFRecordSource
 from infeed_server.storage.handles import FileHandle
 
 Write = Callable[..., Path]

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import tensorflow as tf
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from infeed_formats.tfrecord import preview
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.sources.base import Sample, expand_type
-from infeed_server.sources.tfrecord import preview
 
 _FLOAT = ("float32", 0.0, (int, float))
 _TYPES: Mapping[str, Any] = {

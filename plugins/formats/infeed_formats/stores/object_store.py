@@ -1,7 +1,4 @@
-"""Objects in stores, `gs://`, `s3://`, `az://` and `https://`, through obstore.
-
-Errors are `OSError`, as for local files, except for wrong schemes and a missing obstore.
-"""
+"""The store of objects `gs://`, `s3://`, `az://` and `https://`, and of local files, `file://`."""
 
 from __future__ import annotations
 
@@ -11,19 +8,33 @@ import fnmatch
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
-from typing import Any, NamedTuple
+from concurrent.futures import Future
+from typing import Any
 
-from infeed.shared.errors import InfeedError, SourceError
-from infeed_server.storage.object_errors import ChangedObjectError, os_error
-from infeed_server.storage.requests import (
+import obstore
+
+from infeed_formats.stores.errors import os_error
+from infeed_formats.stores.requests import (
     ANSWER_SECONDS,
     Result,
-    obstore,
     of_process,
     split_path,
+    traffic,
 )
 from infeed_server.storage.stamp import FileStamp, StoredFile
+from infeed_server.storage.stores import ObjectRead
+
+__all__ = [
+    "glob_files",
+    "list_files",
+    "list_names",
+    "max_gap",
+    "read",
+    "start",
+    "stat",
+    "traffic",
+    "write",
+]
 
 _MAX_GAP = 4 << 20
 """Bytes at most that are read and not used to save a request."""
@@ -37,17 +48,8 @@ _FOLDER_SECONDS = 60.0
 _LIST_ATTEMPTS = 4
 """Of each page: a page that is cut off is no error of a request, which obstore would repeat."""
 
-
 _FLAT_SECONDS = 60.0
 """Bound on the listing of one folder, whose pages obstore joins."""
-
-
-class ObjectRead(NamedTuple):
-    """A range of an object, which must be as it was listed."""
-
-    file: StoredFile
-    begin: int
-    size: int
 
 
 def max_gap() -> int:
@@ -56,32 +58,9 @@ def max_gap() -> int:
     return min(_MAX_GAP, int(process.round_trip * process.bytes_per_second))
 
 
-class RangeRequests:
-    """Reads of ranges that `close` ends, even where a store does not answer. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._running: set[Future[list[bytes | OSError]]] = set()
-        self._is_closed = False
-
-    def read(self, reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
-        """Reads ranges at the same time; returns the bytes of each, or its error. Raises
-        `SourceError` after `close`."""
-        future = of_process().start(_gather(reads))
-        self._running.add(future)
-        if self._is_closed:
-            future.cancel()
-        try:
-            return future.result()
-        except CancelledError as error:
-            path = reads[0].file.path
-            raise SourceError(f"{path}: the source is closed", file=path) from error
-        finally:
-            self._running.discard(future)
-
-    def close(self) -> None:
-        self._is_closed = True
-        for future in [*self._running]:
-            future.cancel()
+def start(reads: Sequence[ObjectRead]) -> Future[list[bytes | OSError]]:
+    """Starts to read ranges at the same time; the result has the bytes of each, or its error."""
+    return of_process().start(_gather(reads))
 
 
 def read(path: str) -> bytes:
@@ -102,11 +81,6 @@ def stat(path: str) -> FileStamp:
 def write(path: str, content: bytes) -> None:
     """Creates or replaces an object. Raises `OSError`."""
     _call(path, lambda store, key: obstore.put_async(store, key, content))
-
-
-def delete(path: str) -> None:
-    """Deletes an object. Raises `OSError`."""
-    _call(path, lambda store, key: obstore.delete_async(store, key))  # noqa: PLW0108 - it may be None
 
 
 def list_files(
@@ -206,7 +180,7 @@ async def _gather(reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
 async def _read_range(read: ObjectRead) -> bytes | OSError:
     process, stamp = of_process(), read.file.stamp
     root, key = split_path(read.file.path)
-    options: dict[str, Any] = {"range": (read.begin, read.begin + read.size)}
+    options: Any = {"range": (read.begin, read.begin + read.size)}
     if stamp.etag and not stamp.etag.startswith("W/"):  # a weak one never matches
         options["if_match"] = stamp.etag
     try:
@@ -217,7 +191,7 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
             process.requests += 1
             result = await _answer(obstore.get_async(process.store(root), key, options=options))
             if _stamp(result.meta) != stamp:
-                return ChangedObjectError(errno.ESTALE, stamp.difference(_stamp(result.meta)))
+                return OSError(errno.ESTALE, stamp.difference(_stamp(result.meta)))
             answered = time.perf_counter()
             content = await _body(result, read.size)
             process.received_bytes += len(content)
@@ -253,8 +227,6 @@ def _call(path: str, function: Callable[[Any, str], Awaitable[Result]]) -> Resul
 
     try:
         return process.start(request()).result()
-    except InfeedError:
-        raise
     except Exception as error:
         raise os_error(error, path, ANSWER_SECONDS) from error
 

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from infeed.shared.errors import SourceError
-from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.index_cache import Arrays, packed_index
-from infeed_server.sources.indexing import index_files, to_arrays
-from infeed_server.sources.tfrecord.framing import (
+from infeed_formats.index_cache import Arrays, packed_index
+from infeed_formats.indexing import index_files, to_arrays
+from infeed_formats.tfrecord.framing import (
     FRAME_BYTES,
     FileRecords,
     Uint32Array,
     scan_records,
 )
+from infeed_server.sources.base import ProgressCallback
 from infeed_server.storage.files import abbreviate
 from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.stamp import FileStamp, StoredFile

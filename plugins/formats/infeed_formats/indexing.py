@@ -9,8 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from infeed.shared.errors import SourceError
+from infeed_formats.index_cache import Arrays, Index, load_index, store_index
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.index_cache import Arrays, Index, load_index, store_index
 from infeed_server.storage.files import read_stamp, reading
 from infeed_server.storage.handles import FileHandle
 from infeed_server.storage.stamp import StoredFile

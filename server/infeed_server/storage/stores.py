@@ -1,0 +1,106 @@
+"""The stores of objects of all installed packages, found by the entry points `infeed.stores`.
+
+An entry point has the scheme of paths, as in `s3://bucket/key`, and loads a `Store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import NamedTuple, Protocol
+
+from infeed.shared.doors import Door
+from infeed.shared.errors import ConfigError, SourceError
+from infeed_server.storage.stamp import FileStamp, StoredFile
+
+_DOOR = Door("infeed.stores", "store")
+
+_loaded: dict[str, Store] = {}
+"""The stores that this process has used, by scheme."""
+
+
+class ObjectRead(NamedTuple):
+    """A range of an object, which must be as it was listed."""
+
+    file: StoredFile
+    begin: int
+    size: int
+
+
+class Store(Protocol):
+    """Objects, by their paths; a module may be one. Its errors are `OSError`."""
+
+    def read(self, path: str) -> bytes:
+        """Reads a whole object."""
+
+    def write(self, path: str, content: bytes) -> None:
+        """Creates or replaces an object."""
+
+    def stat(self, path: str) -> FileStamp:
+        """Returns the version of an object."""
+
+    def list_files(self, prefix: str, limit: int | None = None) -> Iterator[StoredFile]:
+        """Yields the objects below a folder, or about `limit` of them."""
+
+    def list_names(self, folder: str) -> list[str]:
+        """Returns the names in a folder, of its objects and of its folders, sorted."""
+
+    def glob_files(self, pattern: str) -> list[StoredFile]:
+        """Returns the objects that a pattern matches, as the module `glob` does."""
+
+    def start(self, reads: Sequence[ObjectRead]) -> Future[list[bytes | OSError]]:
+        """Starts to read ranges, which may be cancelled. The number of an error is ESTALE if the
+        object is not as it was listed."""
+
+    def max_gap(self) -> int:
+        """Returns the bytes between two ranges up to which one read of both is quicker."""
+
+    def traffic(self) -> tuple[int, int]:
+        """Returns the requests of this process for bytes of objects so far, and the bytes."""
+
+
+def store_of(path: str) -> Store:
+    """Returns the store of a path. Raises `ConfigError` for an unknown scheme, and as `Door.load`
+    does."""
+    scheme = path.partition("://")[0]
+    if scheme not in _loaded:
+        known = _DOOR.names()
+        if scheme not in known:
+            available = ", ".join(f"{one}://" for one in known)
+            raise ConfigError(f"{path!r}: unknown scheme {scheme}://; available: {available}")
+        _loaded[scheme] = _DOOR.load(scheme)
+    return _loaded[scheme]
+
+
+def traffic() -> tuple[int, int]:
+    """Returns the requests of this process for bytes of objects so far, and the bytes."""
+    requests, sizes = zip((0, 0), *(store.traffic() for store in {*_loaded.values()}), strict=True)
+    return sum(requests), sum(sizes)
+
+
+class RangeRequests:
+    """Reads of ranges that `close` ends, even where a store does not answer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._running: set[Future[list[bytes | OSError]]] = set()
+        self._is_closed = False
+
+    def read(self, reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
+        """Reads ranges of a store at the same time; returns the bytes of each, or its error. Raises
+        `SourceError` after `close`."""
+        path = reads[0].file.path
+        future = store_of(path).start(reads)
+        self._running.add(future)
+        if self._is_closed:
+            future.cancel()
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise SourceError(f"{path}: the source is closed", file=path) from error
+        finally:
+            self._running.discard(future)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for future in [*self._running]:
+            future.cancel()
