@@ -64,6 +64,16 @@ def test_links_have_a_target(page: str):
         assert not anchor or anchor in anchors(target), f"{page} links to {link}"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_of_the_repository_exist(page: str) -> None:
+    own = re.compile(
+        r"(?:client|server|plugins|proto|tests|examples|deploy|native|tools|docs)/[\w./-]+"
+    )
+    cited = {span.rstrip("/.") for span in spans(prose(page)) if own.fullmatch(span)}
+    paths = [path for path in cited if not re.search(r"[A-Z]{4}", path)]  # a placeholder has
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 @cache
 def help_text(*command: str) -> str:
     """Returns the `--help` of a command."""
@@ -128,24 +138,3 @@ def test_top_is_given_a_control_plane() -> None:
 
 
 # --- installation ---
-
-UNPUBLISHED = re.compile(
-    r"pip install ['\"]?\.|\bPyPI\b|\b(?:in|from) (?:a|the) clone\b|until (?:the|its) release"
-)
-OF_RELEASES = {"CHANGELOG.md", "CONTRIBUTING.md"}
-
-
-def unpublished(page: str) -> list[str]:
-    """Returns the lines that speak of a project without a release."""
-    return [line for line in text(page).splitlines() if UNPUBLISHED.search(line)]
-
-
-def test_one_section_says_how_to_install_before_the_first_release() -> None:
-    guides = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "deploy").rglob("*.md")]
-    pages = {*PAGES, *(str(file.relative_to(ROOT)) for file in guides)} - OF_RELEASES
-    assert {page for page in pages if unpublished(page)} == {"README.md", "docs/quickstart.md"}
-    (link,) = unpublished("README.md")
-    assert "](docs/quickstart.md#installing)" in link
-    section = text("docs/quickstart.md").split("\n## ")[1]
-    assert section.startswith("Installing\n")
-    assert set(unpublished("docs/quickstart.md")) <= set(section.splitlines())

@@ -102,9 +102,6 @@ CLIENT_REQUIREMENTS = {
 OTHER_WORDS = {"infeed_server.serving.auth", "infeed.torch.loaders"}
 """Modules whose tokens give access, or whose `dataset` is an attribute of PyTorch's."""
 
-MAX_ARGUMENTS = 8
-"""Arguments of a function without `self`; more, and some of them are one object of options."""
-
 
 def modules() -> dict[str, Path]:
     """Returns every module by its full name."""
@@ -185,20 +182,6 @@ def uses_grpc(imported: Set[str]) -> bool:
     return any(name.partition(".")[0].partition("_")[0] == "grpc" for name in imported)
 
 
-def many_arguments(source: str) -> dict[str, int]:
-    """Returns the functions with too many arguments, and their numbers."""
-    found = {}
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            all_of_them = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-            count = len(
-                [argument for argument in all_of_them if argument.arg not in ("self", "cls")]
-            )
-            if count > MAX_ARGUMENTS:
-                found[node.name] = count
-    return found
-
-
 def test_the_page_of_the_architecture_has_these_layers() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition("\n## Dependencies\n")[2].partition("\n## ")[0]
@@ -267,8 +250,3 @@ def test_no_file_of_the_client_imports_grpc() -> None:
 )
 def test_an_import_of_a_higher_layer_is_found(module: str, imported: str) -> None:
     assert wrong_imports(module, {imported}) == [imported]
-
-
-def test_no_function_has_more_than_eight_arguments() -> None:
-    for module, path in MODULES.items():
-        assert many_arguments(path.read_text()) == {}, module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.message
 import json
 import re
 import shutil
@@ -54,42 +53,10 @@ def test_readme_of_the_index_has_no_relative_link(project: Path) -> None:
     assert "no link to" in problem
 
 
-def test_readme_with_an_address_links_to_the_tag(project: Path) -> None:
-    (project / "README.md").write_text("[![a](docs/p.png)](docs/p.md) [b](https://example.org)\n")
-    definition = (project / "pyproject.toml").read_text()
-    start = definition.index("[[tool.hatch.metadata.hooks.fancy-pypi-readme.substitutions]]")
-    for form in (
-        rf"![\1]({ADDRESS}/raw/v$HFPR_VERSION/\2)",
-        rf"[\1]({ADDRESS}/blob/v$HFPR_VERSION/\2)",
-    ):
-        replaced = definition[start:].replace(r"replacement = '\1'", f"replacement = '{form}'", 1)
-        assert replaced != definition[start:]
-        definition = definition[:start] + replaced
-    (project / "pyproject.toml").write_text(definition)
-    text = metadata(project)["readme"]["text"]
-    version = f"v{infeed.__version__}"
-    picture = f"![a]({ADDRESS}/raw/{version}/docs/p.png)"
-    assert text == f"[{picture}]({ADDRESS}/blob/{version}/docs/p.md) [b](https://example.org)\n"
-    assert package.check_readme(text, ADDRESS) == []
-
-
 @pytest.mark.parametrize("link", ["[a](b.md)", "![a](b.png)", '<img src="b.png">', "[a](#b)"])
 def test_relative_link_is_a_problem(link: str) -> None:
     (problem,) = package.check_readme(link, None)
     assert "relative" in problem
-
-
-def test_release_lacks_tag_date_and_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(package, "ROOT", tmp_path)
-    fields = email.message.Message()
-    fields["Version"] = "1.2.0"
-    (tmp_path / "CHANGELOG.md").write_text("## [Unreleased]\n\n## [1.2.0]\n")
-    assert len(package.check_release(fields, "v1.2", ADDRESS)) == 3
-    (tmp_path / "CHANGELOG.md").write_text("## [1.2.0] - 2026-11-27\n")
-    fields["Project-URL"] = f"Repository, {ADDRESS}"
-    assert package.check_release(fields, "v1.2.0", ADDRESS) == []
 
 
 def test_every_action_is_pinned_by_a_commit() -> None:
@@ -110,18 +77,3 @@ def test_workflows_give_rights_and_names_to_no_branch() -> None:
     # `make` expands the tag and passes it to a shell: it has digits and points only.
     release = yaml.load((path.with_name("release.yml")).read_text(), yaml.BaseLoader)
     assert release["on"]["push"] == {"tags": ["v[0-9]+.[0-9]+.[0-9]+"]}
-
-
-@pytest.mark.slow  # four builds
-def test_file_that_git_does_not_have_changes_the_build(tmp_path: Path) -> None:
-    built = package.build(tmp_path / "out")
-    assert package.check_native(built[2]) == []
-    assert package.compare_builds(*built) == []
-    copy = tmp_path / "copy"
-    shutil.copytree(package.ROOT / "client", copy / "client")
-    for path in ("server", "plugins", "proto", "native"):
-        shutil.copytree(package.ROOT / path, copy / path)
-    for path in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"):
-        shutil.copy(package.ROOT / path, copy)
-    (copy / "client/infeed/stray.py").write_text("")
-    assert len(package.compare_builds(*package.build(tmp_path / "stray", copy))) == 2

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tomllib
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -64,18 +61,6 @@ def test_no_default_sample_or_document_has_a_port_of_a_tpu_runtime() -> None:
     assert {7470, 7471, 7472, 7473, 7474, 7475} <= found
 
 
-def test_stubs_are_generated_from_the_protos():
-    result = subprocess.run(
-        [ROOT / "tools/stubs.sh", "check"],
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-
-
 def test_readme_has_the_versions_and_extras_of_the_project(project: dict[str, Any]):
     readme, contributing = text("README.md"), text("CONTRIBUTING.md")
     installing = text("docs/quickstart.md")
@@ -117,14 +102,6 @@ def test_every_direct_requirement_is_pinned_within_its_range(project: dict[str, 
         name = canonicalize_name(requirement.name)
         if name != "infeed":
             assert requirement.specifier.contains(pins.get(name, "none")), requirement
-
-
-def test_documented_versions_of_h2_are_the_required_and_the_pinned(project: dict[str, Any]):
-    (required,) = (name for name in project["dependencies"] if name.startswith("h2"))
-    (pinned,) = re.findall(r"^h2==(.*)$", text("requirements/dev.txt"), re.MULTILINE)
-    part = text("docs/architecture.md").partition("\n### h2\n")[2]
-    assert f"`{required}`" in part
-    assert pinned in part.partition("Tested are ")[2].partition(". ")[0]
 
 
 def test_documented_make_targets_exist():
@@ -177,13 +154,3 @@ def test_trainer_refuses_an_unknown_sample(trainer: ModuleType):
     assert trainer.count_samples([batch], 3).tolist() == [1, 0, 1]
     with pytest.raises(SystemExit, match="sample 2 delivered"):
         trainer.count_samples([batch], 2)
-
-
-@settings(max_examples=50, deadline=None)
-@given(positions=st.integers(0, 200), stride=st.integers(1, 20), world_size=st.integers(1, 6))
-def test_trainer_computes_the_share_of_each_rank(
-    trainer: ModuleType, positions: int, stride: int, world_size: int
-):
-    owners = [position // stride % world_size for position in range(positions)]
-    for rank in range(world_size):
-        assert trainer.rank_share(positions, stride, rank, world_size) == owners.count(rank)

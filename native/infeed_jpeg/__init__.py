@@ -104,7 +104,7 @@ def _require(name: str, array: NDArray[np.generic], dtype: type, shape: tuple[in
         )
 
 
-def decode_batch(
+def decode_batch(  # noqa: PLR0913 - the arguments of the compiled function
     records: Sequence[bytes],
     windows: NDArray[np.int32],
     flips: NDArray[np.uint8],

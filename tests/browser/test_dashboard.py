@@ -16,7 +16,6 @@ from tests.harness.http_get import metric
 from tests.harness.nursery import Nursery
 from tests.harness.observed import BAD_SAMPLE, SOURCE_ERROR, observed
 from tests.harness.pictures import encode
-from tests.harness.ports import ReservedPort
 from tests.harness.server import InfeedServer
 from tests.harness.waiting import wait_until
 
@@ -120,26 +119,6 @@ def test_hostile_names_leave_the_page_live(
     width, window = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
     assert width <= window
     assert browser.console() == []
-
-
-def test_a_restart_with_other_pipelines_is_followed(
-    browser: Browser, control: Callable[..., ControlServer]
-) -> None:
-    with ReservedPort() as port:
-        with ControlServer(_app("photos", "scans"), "127.0.0.1", port.number) as server:
-            browser.open(f"http://{server.address}/")
-            wait_for_text(browser, ".pick", "scans")
-            browser.run("document.querySelectorAll('.pick')[1].click()")
-        wait_for_text(browser, "#link-text", "no connection for")
-        color = "return getComputedStyle(document.getElementById('facts')).filter"
-        assert "grayscale" in browser.run(color)
-        # The last figures stay.
-        assert texts(browser, ".pick") == ["photos", "scans"]
-        with ControlServer(_app("texts"), "127.0.0.1", port.number):
-            browser.run("document.getElementById('pause').click()")
-            browser.run("document.getElementById('pause').click()")
-            wait_for_text(browser, "#link-text", "live")
-            wait_until(lambda: texts(browser, ".pick") == ["texts"], "the new pipeline")
 
 
 def _app(*names: str, observer: Observer | None = None) -> Any:

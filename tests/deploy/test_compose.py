@@ -116,22 +116,6 @@ def test_addresses_are_those_of_the_services() -> None:
             assert options(all_services[name])["--dispatcher"] == address["dispatcher"]
 
 
-@pytest.mark.parametrize("file", ["targets.yaml", "targets.host.yaml"])
-def test_prometheus_scrapes_both_servers(file: str) -> None:
-    bridge = file == "targets.yaml"
-    found = yaml.safe_load((FOLDER / file).read_text())
-    expected = [
-        f"{name if bridge else '127.0.0.1'}:"
-        f"{port(options((BRIDGE if bridge else HOST)[name])['--http'])}"
-        for name in ("server1", "server2")
-    ]
-    assert [target for entry in found for target in entry["targets"]] == expected
-    # The control plane refuses other names than the machine's own.
-    assert all(BRIDGE[name]["hostname"] == name for name in ("server1", "server2"))
-    mounted = (BRIDGE if bridge else HOST)["prometheus"]["volumes"]
-    assert f"./{file}:/etc/prometheus/targets.yaml:ro" in mounted
-
-
 def test_files_exist_and_ports_are_not_shared_or_open() -> None:
     used = [options(HOST[name])[item] for name in ROLES for item in ("--listen", "--http")]
     assert len(set(used)) == len(used)
@@ -157,19 +141,6 @@ def test_the_cli_accepts_the_command_of_each_service(name: str) -> None:
             assert options["pipelines"] == "/config/pipelines.yaml"
             engine = "tf-data-service" if name == "gateway" else "local"
             assert options["engine"] == engine
-
-
-def test_the_load_test_is_a_gate_whose_report_survives_its_container() -> None:
-    service = BRIDGE["loadtest"]
-    _, options = parsed(service["command"])
-    assert (options["trainers"], options["step_ms"]) == (4, 1000)
-    assert (options["duration"], options["min_utilisation"]) == (30, 0.9)
-    # Relative to the working directory of the image, which is the volume; check.sh copies both.
-    assert {"--html=report.html", "--json=result.json"} <= {*service["command"]}
-    script = (FOLDER.parent / "check.sh").read_text(encoding="utf-8")
-    assert "for file in report.html result.json" in script
-    assert '"$container:/var/lib/infeed/$file"' in script
-    assert service["stop_signal"] == "SIGINT"
 
 
 # --- check.sh ---------------------------------------------------------------------------------
@@ -247,10 +218,3 @@ def test_health_check_follows_readiness(
     assert "refused" in healthcheck.main()
     monkeypatch.setenv("INFEED_READY_URL", "127.0.0.1:7471")
     assert "INFEED_READY_URL is '127.0.0.1:7471'" in healthcheck.main()
-
-
-def test_health_check_is_copied_into_the_image() -> None:
-    ignore = (ROOT / ".dockerignore").read_text().split()
-    for file in re.findall(r"^COPY (deploy/\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
-        assert f"!{file}" in ignore
-        assert Path(ROOT / file).is_file()

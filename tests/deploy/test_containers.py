@@ -97,11 +97,6 @@ def test_the_servers_own_command_is_healthy_and_drains(mounts: list[str], name: 
     assert inspect(name)["State"]["ExitCode"] == 0, run("docker", "logs", name)
 
 
-def test_profile_runs_in_the_restricted_image(mounts: list[str]) -> None:
-    words = ("infeed", "profile", "/config/pipelines.yaml", "images", "--seconds=1")
-    assert "images" in run(*RESTRICTED, "--rm", *mounts, "infeed-server", *words)
-
-
 def test_a_trainers_container_reads_from_a_tpu_vms_server(
     data: Path, tmp_path: Path, name: str
 ) -> None:
@@ -158,15 +153,6 @@ def test_every_role_is_restricted_healthy_and_drains(compose: Compose) -> None:
         check_restrictions(compose.container(role))
     for role in roles:
         assert compose.stop(role) == 0, role
-
-
-def test_a_worker_restarts_once_its_dispatcher_lost_the_journal(compose: Compose) -> None:
-    compose.up("worker1")
-    compose("rm", "--stop", "--force", "dispatcher")
-    run("docker", "volume", "rm", f"{compose.project}_journal")
-    compose.up("dispatcher")
-    wait_until(lambda: compose.inspect("worker1")["RestartCount"], "a restart", interval=0.5)
-    wait_until_healthy(compose.container("worker1"))
 
 
 def test_rolling_replacement_of_servers_loses_nothing(compose: Compose, tmp_path: Path) -> None:

@@ -74,19 +74,6 @@ def test_process_1_is_the_program_itself_and_gets_the_signals(target: str) -> No
     assert not {"ENTRYPOINT", "STOPSIGNAL", "SHELL"} & {item.name for item in image(target)}
 
 
-@pytest.mark.parametrize("target", IMAGES)
-def test_an_image_is_labelled(target: str) -> None:
-    labels = " ".join(item.text for item in image(target) if item.name == "LABEL")
-    found = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels))
-    assert found["title"] == f"infeed-{target}"
-    assert found["licenses"] == "Apache-2.0"
-    assert found["description"]
-    for name in ("version", "revision", "source"):
-        assert found[name] == f"${{{name.upper()}}}"
-        # Declared in the stage itself: an ARG above the first FROM is empty here.
-        assert f'{name.upper()}=""' in last(target, "ARG")
-
-
 def test_the_cli_accepts_the_servers_command_and_ports_fit() -> None:
     _, options = parsed(json.loads(last("server", "CMD")))
     addresses = [options["listen"], options["http"]]

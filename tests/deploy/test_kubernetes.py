@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from tests.deploy.manifests import (
     FOLDER,
     IN_NAMESPACE,
     KUSTOMIZATIONS,
-    ROOT,
     Manifest,
     Pod,
     infeed_containers,
@@ -262,27 +259,6 @@ def test_volumes_are_mounted_and_what_they_name_exists(manifests: list[Manifest]
         assert account in {*by_name("ServiceAccount", manifests), "default"}
 
 
-def test_files_in_options_are_mounted(manifests: list[Manifest]) -> None:
-    config_maps = by_name("ConfigMap", manifests)
-    for pod, container, options in roles(manifests):
-        mounted = mounts(container)
-        names = ("pipelines", "tls_cert", "tls_key", "tokens", "work_dir")
-        paths = [str(options[name]) for name in names if options.get(name)]
-        if options["listen"].startswith("unix:"):
-            paths.append(options["listen"].removeprefix("unix:"))
-        for path in paths:
-            assert path.rpartition("/")[0] in mounted, (pod.owner, path)
-        # What the server writes to is writable, and nothing else.
-        writable = {path for path, item in mounted.items() if not item.get("readOnly")}
-        assert writable <= {"/tmp", "/journal", "/run/infeed", "/var/lib/infeed"}
-        if "pipelines" in options:
-            path, _, key = options["pipelines"].rpartition("/")
-            volumes = {item["name"]: item for item in pod.spec["volumes"]}
-            assert key in config_maps[volumes[mounted[path]["name"]]["configMap"]["name"]]["data"]
-            assert environment(container)["INFEED_CACHE_DIR"].startswith("/tmp/"), pod.owner
-            assert container["workingDir"] == "/tmp", pod.owner
-
-
 # --- each kustomization ---
 
 
@@ -392,25 +368,6 @@ def test_a_job_packs_each_part_once() -> None:
     assert "`pack`" in README
 
 
-def test_servers_of_another_version_share_nothing_with_the_first(tmp_path: Path) -> None:
-    copy = tmp_path / "kubernetes"
-    shutil.copytree(FOLDER, copy)
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    added = copy / "overlays/production-v2"
-    added.mkdir()
-    (added / "kustomization.yaml").write_text(text)
-    manifests = render(str(added))
-    (name,) = by_name("Namespace", manifests)
-    assert name != "infeed"
-    assert f"infeed.{name}.svc.cluster.local" in README
-    others = [item for item in manifests if item["kind"] != "Namespace"]
-    assert {other["metadata"]["namespace"] for other in others} == {name}
-    (scaled,) = of_kind("ScaledObject", manifests)
-    assert scaled["spec"]["scaleTargetRef"]["name"] in by_name("Deployment", manifests)
-    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
-    assert query == f'max(infeed_desired_servers{{namespace="{name}"}})'
-
-
 # --- the autoscaler ---
 
 
@@ -423,24 +380,3 @@ def test_autoscaler_sets_one_server_for_each_desired_one() -> None:
     # Every server has the number for all trainers: their sum would be too many.
     assert metadata["query"] == 'max(infeed_desired_servers{namespace="infeed"})'
     assert re.match(r"http://prometheus\.monitoring\.svc:\d+$", metadata["serverAddress"])
-
-
-def test_prometheus_sets_the_label_of_the_autoscalers_query() -> None:
-    config = yaml.safe_load((ROOT / "deploy/prometheus/kubernetes.yaml").read_text())
-    (scrape,) = config["scrape_configs"]
-    rules = scrape["relabel_configs"]
-    targets = {item["target_label"]: item for item in rules if "target_label" in item}
-    assert targets["namespace"]["source_labels"] == ["__meta_kubernetes_namespace"]
-    chosen = [
-        (item["action"], item["source_labels"][0], item["regex"])
-        for item in rules
-        if item.get("action") in ("keep", "drop")
-    ]
-    # One target for each pod, although it has several ports.
-    assert ("keep", "__meta_kubernetes_pod_container_port_name", "http") in chosen
-    assert ("drop", "__meta_kubernetes_pod_phase", "Succeeded|Failed") in chosen
-    assert len(chosen) == 2
-    (discovery,) = scrape["kubernetes_sd_configs"]
-    name, _, value = discovery["selectors"][0]["label"].partition("=")
-    for folder in IN_NAMESPACE:
-        assert all(pod.labels[name] == value for pod in pods(render(folder)))

@@ -102,26 +102,3 @@ def test_only_roles_reach_the_dispatcher_and_the_workers() -> None:
         assert admitted(policies, pod, "grpc") == {"server", "dispatcher", "worker"}, pod.owner
         assert admitted(policies, pod, "http") == {"monitoring"}, pod.owner
         assert admitted(policies, pod, "other") == set(), pod.owner
-
-
-@pytest.mark.parametrize("folder", IN_NAMESPACE)
-def test_objects_are_in_the_namespace_that_enforces_restricted_pods(folder: str) -> None:
-    manifests = render(folder)
-    (namespace,) = of_kind("Namespace", manifests)
-    assert namespace["metadata"]["name"] == NAMESPACE
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-    for manifest in manifests:
-        if manifest["kind"] != "Namespace":
-            assert manifest["metadata"]["namespace"] == NAMESPACE, manifest["metadata"]["name"]
-    for pod in pods(manifests):
-        assert not pod.spec.get("hostNetwork"), pod.owner
-    assert len(of_kind("ServiceAccount", manifests)) == 1
-
-
-def test_a_policy_admits_the_trainers_of_every_manifest() -> None:
-    policies = of_kind("NetworkPolicy", render("base"))
-    (server,) = pods(of_kind("Deployment", render("base")))
-    assert "trainer" in admitted(policies, server, "grpc")
-    for folder in ("trainers", "sidecar"):
-        (trainer,) = pods(render(folder))
-        assert PEERS["trainer"].labels.items() <= trainer.labels.items()

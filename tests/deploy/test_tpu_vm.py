@@ -88,15 +88,6 @@ def test_a_host_that_is_too_small_is_an_error(variables: dict[str, str], message
     assert result.stdout == ""
 
 
-def test_missing_data_is_an_error_before_anything_is_installed(tmp_path: Path) -> None:
-    result = run(SCRIPT, **V5E, DATA=str(tmp_path / "data"))
-    assert result.returncode == 1
-    assert f"no folder {tmp_path}/data" in result.stderr
-    result = run(SCRIPT, **V5E, DATA=str(tmp_path), PIPELINES=str(tmp_path / "none.yaml"))
-    assert result.returncode == 1
-    assert f"no file {tmp_path}/none.yaml" in result.stderr
-
-
 # --- the unit ---
 
 

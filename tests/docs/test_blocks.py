@@ -72,9 +72,3 @@ def test_reasons_not_to_run_are_true_of_their_blocks() -> None:
             assert re.search(NOT_RUN[reason], block.code, re.MULTILINE), f"{block}: not {reason}"
             used.add(reason)
     assert used == {*NOT_RUN}
-
-
-@pytest.mark.parametrize("page", doc_blocks.PAGES)
-def test_fences_stand_at_the_margin(page: str) -> None:
-    text = (doc_blocks.ROOT / page).read_text(encoding="utf-8")
-    assert re.findall(r"^(?:[ >]+```|[ >]*~~~).*", text, re.MULTILINE) == []

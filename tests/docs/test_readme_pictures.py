@@ -4,33 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from html import unescape
 from pathlib import Path
 
 import pytest
-from tools.recording.panes import Pane
-from tools.recording.picture import draw
-from tools.recording.run import record
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-
-
-def test_recording_shows_the_lines_of_its_run():
-    recording = record(images=300, epochs=5, kill_at=6)
-    picture = draw(recording)
-    shown = "".join(map(unescape, re.findall(r'<text class="at[^>]*>([^<]*)</text>', picture)))
-    printed = [line.text for line in recording.trainer[1:]]
-    assert "trained on 1500 samples in 5 epochs" in printed
-    assert printed[-1] == "audit: 0 lost, 0 repeated"
-    for line in (*recording.trainer, *recording.shell):
-        assert line.text in shown
-    assert any("Killed" in line.text for line in recording.servers[0])
-    assert not any("Killed" in line.text for line in recording.servers[1])
-
-
-def test_pane_reports_an_awaited_line_that_never_comes(tmp_path: Path):
-    with Pane("echo one", tmp_path) as pane, pytest.raises(RuntimeError, match="one"):
-        pane.wait_for("two")
 
 
 def test_chart_has_the_figures_of_the_results(tmp_path: Path):
@@ -74,7 +52,3 @@ def test_chart_of_the_readme_is_of_the_published_results(tmp_path: Path):
     )
     assert drawn
     assert shown == drawn
-
-
-def test_readme_is_short():
-    assert len(README.read_text().splitlines()) <= 120

@@ -8,8 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from tools.site.__main__ import OTHER_PAGES, ROOT, build, rewrite
-from tools.site.api_docstrings import as_markdown
+from tools.site.__main__ import OTHER_PAGES, ROOT, build
 
 import infeed
 
@@ -67,14 +66,6 @@ def test_links_and_anchors_have_a_target(site: Path) -> None:
     assert number > 1000
 
 
-def test_a_missing_page_and_a_missing_anchor_are_found(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text(
-        '<p id="x"><a href="#x"></a><a href="b.html#y"></a><img src="c">'
-    )
-    (tmp_path / "b.html").write_text('<a href="a.html#x"></a><a href="https://host/z"></a>')
-    assert broken(tmp_path) == (["a.html: b.html#y", "a.html: c"], 4)
-
-
 def test_every_page_is_built_and_loads_nothing_from_other_hosts(site: Path) -> None:
     names = [path.stem for path in (ROOT / "docs").glob("*.md")]
     names += [Path(name).stem for name in OTHER_PAGES.values()]
@@ -101,15 +92,3 @@ def test_search_index_has_the_texts_of_pages(site: Path) -> None:
         if "cursor" in item["text"].lower()
     }
     assert {"trainers.html", "jax.html", "api.html"} <= with_cursor
-
-
-def test_links_in_code_stay() -> None:
-    text = "[a](b.md) `[a](b.md)`\n\n```\n[a](b.md)\n```\n\n[c]: d.md\n"
-    changed = rewrite(text, lambda link: link.removesuffix(".md"))
-    assert changed == "[a](b) `[a](b.md)`\n\n```\n[a](b.md)\n```\n\n[c]: d\n"
-
-
-def test_two_columns_of_a_docstring_become_a_list() -> None:
-    assert as_markdown("Does.\n\na, b  first\n      more\nc     other\n\nEnd.") == (
-        "Does.\n\n\n- `a`, `b`: first\n    more\n- `c`: other\n\nEnd."
-    )

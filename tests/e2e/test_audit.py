@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from infeed_server.pipeline.load import from_yaml
-from infeed_tools.audit.run import audit
 
 FUNCTIONS = """
 import tensorflow as tf
@@ -21,21 +20,6 @@ def check(sample):
     x = sample["x"]
     with tf.control_dependencies([tf.debugging.assert_none_equal(x % 20, tf.constant(7, x.dtype))]):
         return {"x": tf.identity(x)}
-
-def numbers():
-    return tf.data.Dataset.range(30)
-
-def odd_numbers():
-    return tf.data.Dataset.range(30).filter(lambda x: x % 2 == 1)
-
-def batches():
-    return tf.data.Dataset.range(30).batch(8)
-
-def any_order():
-    options = tf.data.Options()
-    options.deterministic = False
-    dataset = tf.data.Dataset.range(30).map(lambda x: x + 1, num_parallel_calls=4)
-    return dataset.with_options(options)
 """
 DEFINITION = """
 pipelines:
@@ -58,15 +42,6 @@ pipelines:
     quarantine: bad-{action}.jsonl
 """
     for action in ("raise", "substitute", "mask")
-)
-DATASETS = ("numbers", "odd_numbers", "any_order", "batches")
-DEFINITION += "".join(
-    f"""
-  {name}:
-    source: {{{{dataset: audited_functions:{name}}}}}
-    {"" if name == "batches" else "batch: {{size: 8}}"}
-"""
-    for name in DATASETS
 )
 
 
@@ -134,29 +109,3 @@ def test_bad_samples_are_counted_by_action(command_line: Any, address: str, fold
     assert run.status == 1
     assert run.stderr.startswith("error: ")
     assert "data.npz" in run.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "remainder"),
-    [("numbers", "drop"), ("odd_numbers", "drop"), ("any_order", "pad"), ("batches", "drop")],
-)
-def test_sequential_dataset_is_exact(address: str, name: str, remainder: Any) -> None:
-    result = audit(address, name, world_size=2, epochs=3, remainder=remainder)
-    assert result.exact, result.findings()
-    samples = 15 if name == "odd_numbers" else 30
-    # With "drop", two ranks omit the incomplete step; for unknown lengths, it is not counted.
-    drops = remainder == "drop" and name != "batches"
-    left_out = 3 * samples % 16 if drops and name != "odd_numbers" else 0
-    dropped = 3 * samples % 16 if drops and name == "odd_numbers" else 0
-    assert result.total("once") == 3 * samples - left_out - dropped
-    assert result.total("left_out") == left_out
-    assert any("reads a dataset sequentially" in note for note in result.notes())
-    is_unordered = any("no order" in note for note in result.notes())
-    assert is_unordered == (name == "any_order")
-
-
-@pytest.mark.parametrize("name", ["odd_numbers", "batches"])
-def test_sequential_dataset_is_exact_across_resumes(address: str, name: str) -> None:
-    result = audit(address, name, world_size=(2, 1, 3), resume_every=1, epochs=4)
-    assert result.exact, result.findings()
-    assert len(result.runs) >= 3

@@ -27,17 +27,12 @@ from infeed_server.pipeline.load import from_yaml
 RECORDS = 30
 PHOTOS = 20
 IMAGES = "- decode_image: {field: image}\n      - random_resized_crop: {field: image, size: [8, 8]}"
-CACHED = (
-    "- decode_image: {field: image}\n      - resize: {field: image, size: [8, 8]}\n      - cache"
-)
 MISSING = (
     "Feature: x (data type: int64) is required but could not be found; the record has: y: int64"
 )
 BAD = {
     "records": {4: "the CRC of its data does not match", 21: MISSING},
     "photos": {3: "decode_", 7: "decode_", 12: "decode_"},
-    "cached": {3: "decode_image", 7: "decode_image", 12: "decode_image"},
-    "functions": {8: "KeyError: 'no entry for 8'"},
 }
 """Pipeline → bad sample → a part of its error."""
 
@@ -55,26 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     for number in range(PHOTOS):
         encoded = bad[number] if number in bad else jpeg(number)
         (folder / "photos" / f"{number:02}.jpg").write_bytes(encoded)
-    (folder / "bad_sample_functions.py").write_text(FUNCTIONS)
-    np.savez(folder / "data.npz", x=np.arange(PHOTOS))
     return SimpleNamespace(folder=folder, offsets=offsets)
-
-
-FUNCTIONS = """
-import tensorflow as tf
-
-TABLE = {number: 10 * number for number in range(20) if number != 8}
-
-def look_up(x):
-    number = int(x)
-    if number not in TABLE:
-        raise KeyError(f"no entry for {number}")
-    return TABLE[number]
-
-def functions(sample):
-    value = tf.py_function(look_up, [sample["x"]], tf.int64)
-    return {"x": tf.ensure_shape(value, [])}
-"""
 
 
 def write_records(path: Path) -> list[int]:
@@ -87,12 +63,10 @@ def write_records(path: Path) -> list[int]:
 SOURCES = {
     "records": ("{tfrecord: records.tfrecord, features: {x: int64}}", ""),
     "photos": ("{images: photos}", IMAGES),
-    "cached": ("{images: photos}", CACHED),
-    "functions": ("{arrays: data.npz}", "- map: bad_sample_functions:functions"),
 }
 
 
-REPLACED = {"records": "mask", "photos": "substitute", "cached": "mask", "functions": "substitute"}
+REPLACED = {"records": "mask", "photos": "substitute"}
 """Pipeline → the value of `on_error` that replaces its bad samples."""
 
 
@@ -126,7 +100,6 @@ def servers(shared: Any, data: SimpleNamespace) -> Iterator[Callable[[str], str]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(data.folder)
-        patch.syspath_prepend(data.folder)
         yield address
 
 
@@ -138,8 +111,6 @@ def file_and_offset(data: SimpleNamespace, name: str, sample: int) -> tuple[str,
     folder = data.folder
     if name == "records":
         return f"{folder}/records.tfrecord", data.offsets[sample]
-    if name == "functions":
-        return f"{folder}/data.npz", None
     return f"{folder}/photos/{sample:02}.jpg", None
 
 
@@ -156,14 +127,13 @@ def test_on_error_raise_names_sample_file_and_offset(
             feed.next(60)
     error = caught.value
     # Of a damaged record, another server may have a good copy.
-    expected = {"records": infeed.SourceError, "functions": infeed.UserCodeError}
-    assert type(error) is expected.get(name, infeed.SampleError)
+    assert type(error) is (infeed.SourceError if name == "records" else infeed.SampleError)
     assert error.metadata["sample_id"] == str(first)
     assert error.metadata["file"] == file
     assert error.metadata.get("offset") == (None if offset is None else str(offset))
     for text in (f"sample {first} ", file, BAD[name][first], *([str(offset)] if offset else [])):
         assert text in str(error)
-    assert ("on_error: substitute or mask" in str(error)) == (name != "functions")
+    assert "on_error: substitute or mask" in str(error)
     # A batch without the bad sample is still served.
     with infeed.connect(servers("first"), f"{name}-raise", batch_size=2) as feed:
         assert feed.next(60).sample_ids.tolist() == [0, 1]
@@ -199,8 +169,7 @@ def test_bad_samples_change_neither_order_nor_shapes(
         assert BAD[name][int(entry["sample_id"])] in entry["error"]
 
 
-@pytest.mark.parametrize("action", ["raise", "mask"])
-def test_damage_of_one_copy_changes_no_batch(serve: Any, tmp_path: Path, action: str) -> None:
+def test_damage_of_one_copy_changes_no_batch(serve: Any, tmp_path: Path) -> None:
     addresses = []
     for copy in ("good", "rotten"):
         (tmp_path / copy).mkdir()
@@ -213,7 +182,7 @@ pipelines:
       features: {{x: {{type: int64, max_length: 1}}}}
     shuffle: {{mode: global, seed: 3}}
     batch: {{size: 4}}
-    on_error: {action}
+    on_error: mask
     quarantine: {tmp_path}/{copy}.jsonl
 """)
         addresses.append(str(server.address))

@@ -6,14 +6,10 @@ import errno
 import re
 import signal
 import socket
-import tarfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 from rich.console import Console
 from tests.harness.tfrecords import write_records
 from tests.harness.waiting import wait_until
@@ -34,6 +30,7 @@ def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "pipelines.yaml").is_file()
 
 
+@pytest.mark.slow
 def test_server_of_a_demo_that_is_killed_ends(command_line: Any, tmp_path: Path) -> None:
     process = command_line.start("demo", cwd=tmp_path)
     process.wait_until(lambda: "served from another process" in process.stderr, "it trains")
@@ -69,36 +66,6 @@ def test_demo_takes_the_folder_of_an_earlier_one(tmp_path: Path) -> None:
     check_folder(tmp_path / "missing")
 
 
-def test_peek_prints_a_batch_and_writes_a_png(
-    command_line: Any, serve: Any, few_photos: SimpleNamespace, tmp_path: Path
-) -> None:
-    server = serve(f"""
-pipelines:
-  photos:
-    source: {{images: {few_photos.folder}, labels: {few_photos.folder}/labels.csv}}
-    transforms:
-      - decode_image: {{field: image, channels: 3}}
-      - random_resized_crop: {{field: image, size: [40, 60]}}
-      - normalize: {{field: image, scale: 255.0}}
-    batch: {{size: 12}}
-""")
-    address = str(server.address)
-    arguments = ("peek", address, "photos", "--png", "p.png", "--step", "2")
-    run = command_line.run(*arguments, cwd=tmp_path)
-    assert run.status == 0, run.stderr
-    for text in ("fingerprint", "float32", "uint8", "exactly once", "start 24, epoch 0"):
-        assert text in run.stdout
-    image = np.asarray(Image.open(tmp_path / "p.png"))
-    # Images of 40 x 60 are enlarged twice, to be as wide as their captions.
-    assert image[:80, :120].std() > 5
-    assert image.shape[1] > 8 * 120
-
-    run = command_line.run("peek", address, "photo", cwd=tmp_path)
-    assert run.status == 1
-    assert run.stderr.strip().splitlines()[-1].endswith("this server has: photos")
-    assert "Traceback" not in run.stderr
-
-
 def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
     for shard in range(2):
         records = (b"record %d" % number for number in range(5 + shard))
@@ -121,15 +88,3 @@ def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
     assert run.status == 1
     assert "part-0.tfrecord" in run.stderr
     assert "Traceback" not in run.stderr
-
-
-def test_index_of_tars(command_line: Any, tmp_path: Path) -> None:
-    for shard in range(2):
-        with tarfile.open(tmp_path / f"part-{shard}.tar", "w") as tar:
-            for number in range(5 + shard):
-                tar.addfile(tarfile.TarInfo(f"{number}.txt"))
-    for state in ("built", "checked"):
-        run = command_line.run("index", "part-*.tar", cwd=tmp_path)
-        assert run.status == 0, run.stderr
-        assert run.stdout.count(f"index {state}") == 2
-        assert "11 samples in 2 files" in run.stdout

@@ -31,13 +31,3 @@ def test_every_line_is_json_and_names_the_trainer(command_line: Any, tmp_path: P
     messages = [line["message"] for line in lines]
     assert any(message.startswith("pipeline n: ") for message in messages)
     assert "stopping" in messages
-
-
-def test_quiet_server_logs_nothing_while_all_is_well(command_line: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "n.npy", np.arange(100))
-    server = command_line.serve(PIPELINES, tmp_path, "127.0.0.1:0", "--quiet")
-    with infeed.connect(server.address, "n") as feed:
-        next(feed)
-    server.stop()
-    assert server.stdout.startswith("serving on ")
-    assert server.stderr == ""

@@ -17,7 +17,7 @@ from tests.harness.http_get import fetch, metric
 from tests.harness.waiting import wait_until
 
 import infeed
-from infeed import TLS, AuthenticationError
+from infeed import TLS
 from infeed_server.processes.signals import ShutdownSignal
 from infeed_server.runtime.multiprocess import serve_processes
 from infeed_server.runtime.options import ServerOptions
@@ -31,9 +31,6 @@ pipelines:
     batch: {size: 4}
 """
 ANN, BEN = "infeed_ann", "infeed_ben"
-
-FOREVER = 100_000.0
-"""Timeout in seconds: a refusal ends the trainer before."""
 
 
 @pytest.fixture
@@ -199,52 +196,6 @@ def test_control_plane_of_a_child_answers_its_parent_alone(pair: Pair) -> None:
         assert readiness(http) == {"ready": True}
 
 
-def test_changed_files_are_reloaded_by_every_process(pair: Pair, pki: Any) -> None:
-    """The certificate applies to new connections, the tokens to open streams too."""
-    server, address = pair.parent, pair.address
-    old, new = TLS(ca=pki.ca), TLS(ca=pki.untrusted_ca)
-
-    def connect_until_logged(line: str, tls: TLS) -> None:
-        """Connects until each process has logged the line: a process checks its files when it needs
-        one, and the kernel chooses the process of a connection."""
-
-        def is_logged_twice() -> bool:
-            if server.stderr.count(line) >= 2:
-                return True
-            with (
-                contextlib.suppress(AuthenticationError),  # of a process that has not reloaded yet
-                infeed.connect(address, "n", timeout=100, tls=tls, token=BEN) as feed,
-            ):
-                feed.next(100)
-            return False
-
-        server.wait_until(is_logged_twice, f"each process logs {line!r}")
-        assert server.stderr.count(line) == 2
-
-    options: dict[str, Any] = {"tls": old, "prefetch_bytes": 1, "timeout": 100}
-    with (
-        infeed.connect(address, "n", token=ANN, **options) as ann,
-        infeed.connect(address, "n", token=BEN, **options) as ben,
-    ):
-        assert ann.next(100).start == ben.next(100).start == 0
-        replace(pair.tokens, "tokens: [{name: 5}]")
-        connect_until_logged("; the previous content stays in force", old)
-        pair.replace_certificate("untrusted")
-        connect_until_logged(f"reloaded: {pair.cert}, {pair.key}", new)
-        for _ in range(10):
-            ann.next(100)
-        with pytest.raises(AuthenticationError, match="unable to get local issuer certificate"):
-            infeed.connect(address, "n", token=ANN, tls=old, timeout=FOREVER)
-        write_tokens(pair.tokens, "ben")
-        connect_until_logged(f"reloaded: {pair.tokens}", new)
-        # Its next attempt is over a new connection, whose certificate it does not trust.
-        with pytest.raises(AuthenticationError, match="unable to get local issuer certificate"):
-            list(ann)
-        assert "unknown or revoked token" in server.stderr
-        for _ in range(10):
-            ben.next(100)
-
-
 # As its parent starts it: stdin is the read end of a pipe, here a named one.
 ONE_OF_TWO = """
 import os
@@ -271,22 +222,6 @@ def test_process_exits_when_its_parent_closes_the_pipe(command_line: Any, folder
             assert len(list(feed)) == 25
         assert not process.ended
     assert process.wait() == 0
-
-
-def test_dataset_without_an_order_ends_each_process(command_line: Any, folder: Path) -> None:
-    (folder / "draws.py").write_text(
-        "import tensorflow as tf\n"
-        "def make():\n"
-        "    return tf.data.Dataset.range(100).map(lambda x: {'x': tf.random.uniform([])})\n"
-    )
-    text = "pipelines: {n: {source: {dataset: draws:make}, batch: {size: 4}}}"
-    (folder / "pipelines.yaml").write_text(text)
-    process = start_one_of_two(command_line, folder)
-    with (folder / "parent").open("w"):
-        assert process.wait() == 1
-    assert process.stdout == ""
-    assert "n.source: it has no order" in process.stderr
-    assert "leave out --processes" in process.stderr
 
 
 UNIX = "unix:/tmp/none/s"

@@ -104,24 +104,3 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
             rank.join()
             rank.feed.close()
     wait_until(lambda: not trainers(), "both trainers are gone")
-
-
-def test_processes_have_one_status(serve: Callable[..., InfeedServer]) -> None:
-    with serve("--processes", "2") as server:
-        rank = Rank(server.address, 0)
-        try:
-            wait_until(
-                lambda: any(
-                    trainer["report"]
-                    for job in get(server, "status")["pipelines"][0]["jobs"]
-                    for trainer in job["trainers"]
-                ),
-                "the trainer of one process is in the status of all",
-            )
-            status = get(server, "status")
-            assert [pipeline["name"] for pipeline in status["pipelines"]] == ["numbers"]
-            assert status["server"]["ready"]
-        finally:
-            rank.stopping.set()
-            rank.join()
-            rank.feed.close()

@@ -65,6 +65,7 @@ def roll(servers: list[InfeedServer], *jobs: Job) -> None:
         advance(*jobs)
 
 
+@pytest.mark.slow
 def test_servers_and_versions_are_replaced_without_a_lost_batch(
     definition: Any, nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -99,41 +98,6 @@ def test_arrays_that_are_kept_never_change(
     wait_until(lambda: not blocks_of(server), "the blocks of the feed are freed")
 
 
-def test_shared_memory_can_be_turned_off(server: Any) -> None:
-    with infeed.connect(server.address, "a", shared_memory=False) as feed:
-        next(feed)
-        stats = feed.stats()
-        assert not blocks_of(server)
-    assert stats.shared_memory == {server.address: "shared_memory=False"}
-    assert f"batches of {server.address} are copied: shared_memory=False" in str(stats)
-
-
-def test_chunks_are_taken_where_the_second_socket_is_missing(server: Any, folder: Path) -> None:
-    away = (folder / "socket.blocks").rename(folder / "away")
-    with infeed.connect(server.address, "a", epochs=1) as feed:
-        assert sum(len(batch.sample_ids) for batch in feed) == SAMPLES
-        (reason,) = feed.stats().shared_memory.values()
-    away.rename(folder / "socket.blocks")
-    assert "socket.blocks: No such file" in reason
-
-
-def test_stats_tell_that_most_batches_were_copied(server: Any) -> None:
-    with infeed.connect(server.address, "a", epochs=6) as feed:
-        for _ in range(80):
-            next(feed)
-        stats = feed.stats()
-        assert stats.shared_memory == {server.address: ""}
-        assert f"served by {server.address} in shared memory" in str(stats)
-        kept = [*feed]
-        stats = feed.stats()
-    (reason,) = stats.shared_memory.values()
-    assert re.fullmatch(
-        r"the trainer keeps arrays of all \d+ blocks \(\d\d of the last 64 batches\)", reason
-    )
-    assert f"batches of {server.address} are copied: {reason}" in str(stats)
-    assert len(kept) == 160
-
-
 def test_blocks_are_unmapped_when_the_feed_is_closed(server: Any) -> None:
     def mapped() -> int:
         return Path("/proc/self/maps").read_text().count("infeed-block")
@@ -151,16 +115,6 @@ def test_blocks_are_unmapped_when_the_feed_is_closed(server: Any) -> None:
         gc.enable()
 
 
-def test_idle_trainer_returns_blocks(server: Any) -> None:
-    with infeed.connect(server.address, "a", prefetch_batches=2) as feed:
-        batches = [next(feed) for _ in range(3)]
-        reader = next(iter(feed._prefetcher._readers.values()))
-        wait_until(lambda: feed.has_next, "the feed is ahead")
-        batches.clear()
-        wait_until(lambda: not reader._stream.blocks.has_free, "they are returned")
-        assert sum(len(next(feed).sample_ids) for _ in range(20)) == 20 * SIZE
-
-
 def kill_trainers(server: Any, count: int) -> None:
     for number in range(count):
         command = [sys.executable, "-c", TRAINER, server.address]
@@ -174,11 +128,6 @@ def kill_trainers(server: Any, count: int) -> None:
 
 def test_killed_trainers_leave_no_block(server: Any) -> None:
     kill_trainers(server, 1)
-
-
-@pytest.mark.slow
-def test_hundred_killed_trainers_leave_no_block(server: Any) -> None:
-    kill_trainers(server, 100)
 
 
 def test_feed_goes_on_elsewhere_after_the_server_was_killed(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from tests.native.reference import (
     Case,
     cases,
@@ -31,10 +30,6 @@ def changed(marker: bytes, offset: int, *values: int, record: bytes = RECORD) ->
     """Returns a record with other bytes, counted from a marker."""
     begin = record.index(marker) + offset
     return record[:begin] + bytes(values) + record[begin + len(values) :]
-
-
-def cmyk() -> bytes:
-    return encode(np.array(Image.fromarray(PIXELS).convert("CMYK")))
 
 
 def large_dc() -> bytes:
@@ -147,14 +142,6 @@ def test_short_segments_have_tensorflows_pixels(subsampling: str, restarts: str)
 )
 def test_part_outside_of_the_resized_window_is_refused(part: tuple[int, int, int, int]) -> None:
     assert decoded(Case(RECORD, WHOLE, 0, (8, 8), part))[1] == "window outside of the picture"
-
-
-def test_length_of_a_subclass_of_bytes_is_not_asked() -> None:
-    class Long(bytes):
-        def __len__(self) -> int:
-            return 1 << 40
-
-    assert status_of(Long(RECORD)) == "decoded"
 
 
 def damage(record: bytes, rng: np.random.Generator) -> bytes:

@@ -75,17 +75,3 @@ def test_photos_are_added_at_an_epoch(
     assert (found["begin"], found["changes"][0]["path"]) == (36, "added samples")
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
-
-
-def test_refused_amendment_writes_nothing(
-    command_line: Any, photos: SimpleNamespace, tmp_path: Path
-) -> None:
-    copy_photos(photos, tmp_path)
-    (tmp_path / "new.yaml").write_text(f"pipelines:{NEW}")
-    state = {"pipeline": "old", "fingerprint": "ab12", "seed": 17, "position": 18, "version": 1}
-    (tmp_path / "run.json").write_text(json.dumps(state))
-    command = command_line.start(
-        *("amend", "run.json", "--from", "3", "new.yaml", "--yes"), cwd=tmp_path
-    )
-    assert "no definition has the run's fingerprint ab12" in command.error()
-    assert json.loads((tmp_path / "run.json").read_text()) == state

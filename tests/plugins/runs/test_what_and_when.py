@@ -85,10 +85,3 @@ def test_a_step_is_shown_with_its_pictures_and_found_again(address: str, tmp_pat
             visit["position"] < state["position"] for visit in visits
         ]
     assert "to come" in run("when", address, "photos@5", "label:dog", "--epochs", "1")
-
-
-def test_a_name_that_no_sample_has_is_one_line(address: str) -> None:
-    arguments = ["when", address, "photos", "none.png", "--timeout", "120"]
-    result = CliRunner().invoke(new_app(), arguments)
-    assert isinstance(result.exception, infeed.SampleNotFoundError)
-    assert "'photos' has no sample 'none.png'" in str(result.exception)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import typer.main
 
-from infeed.cli import new_app
 from infeed.shared.errors import ConfigError
 from infeed_server.processes.signals import ShutdownSignal
 from infeed_server.runtime.engines import configure_engine, engine_options
@@ -20,12 +18,6 @@ from infeed_service.options import ServiceOptions
 
 def configure(name: str, **given: Any) -> Any:
     return configure_engine(engine_options()(engine=name, **given))
-
-
-def test_options_that_are_not_given_have_defaults() -> None:
-    assert configure("local") is None
-    assert configure("tf-data-service").args == (ServiceOptions(),)
-    assert configure("tf-data-service", workers=3).args == (ServiceOptions(workers=3),)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +55,6 @@ def test_several_processes_are_refused() -> None:
             ShutdownSignal(),
             pytest.fail,
         )
-
-
-def test_serve_has_the_options_of_the_engine() -> None:
-    commands: Any = typer.main.get_command(new_app())
-    options = {
-        option for parameter in commands.commands["serve"].params for option in parameter.opts
-    }
-    assert {"--engine", "--workers", "--dispatcher", "--work-dir", "--compression"} <= options
-    assert {"dispatcher", "worker"} <= commands.commands.keys()
 
 
 def test_options_select_the_service() -> None:

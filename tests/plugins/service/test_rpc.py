@@ -14,8 +14,6 @@ from infeed.shared.errors import ProtocolError, ServerUnavailableError
 from infeed_service.rpc import (
     DispatcherClient,
     JournalMark,
-    Silence,
-    WorkerCheck,
     get_worker_tasks,
 )
 
@@ -62,30 +60,12 @@ def test_mark_is_lost_with_the_journal(dispatcher: str, new_address: Callable[[]
         mark.is_lost()
 
 
-def test_idle_worker_has_no_tasks(worker: str) -> None:
-    assert get_worker_tasks(worker, HANG_SECONDS) == []
-
-
 def test_closed_address_is_unavailable(new_address: Callable[[], str]) -> None:
     address = new_address()
     with pytest.raises(ServerUnavailableError, match="no dispatcher of TensorFlow's data service"):
         DispatcherClient(address).get_version()
     with pytest.raises(ServerUnavailableError, match=r"no worker .*Connection refused"):
         get_worker_tasks(address)
-
-
-def test_workers_are_known_by_their_answers(dispatcher: str, worker: str) -> None:
-    check = WorkerCheck(DispatcherClient(dispatcher, HANG_SECONDS), HANG_SECONDS)
-    until(check._dispatcher.get_workers)
-    check.run()
-    assert (list(check.tasks.values()), check.silent) == ([0], {})
-
-
-def test_workers_silent_for_a_time_can_be_those_since_another() -> None:
-    check = WorkerCheck(DispatcherClient("127.0.0.1:1"), clock=lambda: 100.0)
-    check.silent = {f"w{since}": Silence(since, "") for since in (70, 10, 40)}
-    assert check.silent_for(60.0) == ("w10", "w40")
-    assert check.silent_for(60.0, after=40.0) == ("w40",)
 
 
 def test_other_process_is_refused(dispatcher: str, worker: str) -> None:

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grpc_health.v1 import health_pb2
 from tests.stress.fuzz.calls import Call, in_order
 from tests.stress.fuzz.odd import corrupt, mutate, odd_number, odd_string
 
@@ -210,13 +209,6 @@ def garbage_in_a_stream(rng: random.Random, specs: Specs) -> Call:
     return stream([*good[:index], bad, *good[index:]], "OK", *_REFUSALS)
 
 
-def thousands_outstanding(rng: random.Random, specs: Specs) -> Call:
-    """Draws more requests than a stream may have; accepted ones are answered."""
-    batches = steps(specs["numbers"], [0]) * rng.choice((500, 1100, 1500))
-    check = in_order([0] * len(batches), complete=False)
-    return stream([opening(specs["numbers"]), *batches], "OK", "INVALID_ARGUMENT", check=check)
-
-
 def left_at_any_point(rng: random.Random, specs: Specs) -> Call:
     """Draws a valid stream that is truncated anywhere, and cancelled at once or shortly after."""
     spec = any_spec(rng, specs)
@@ -224,11 +216,6 @@ def left_at_any_point(rng: random.Random, specs: Specs) -> Call:
     del messages[rng.randint(0, len(messages)) :]
     delay = rng.choice((0.0, 0.0, 0.001, 0.02, 0.1))
     return Call(f"{FEED}StreamBatches", messages, cancel_after_seconds=delay, end=False)
-
-
-def unknown_method(rng: random.Random, specs: Specs) -> Call:
-    path = rng.choice(("/x/y", f"{FEED}getpipeline", f"{FEED}GetPipeline/", "/x" * 1000))
-    return unary(path, [get("numbers")], "UNIMPLEMENTED")
 
 
 def wrong_number_or_size(rng: random.Random, specs: Specs) -> Call:
@@ -265,30 +252,6 @@ def garbage(rng: random.Random, specs: Specs) -> Call:
     return unary(rng.choice(METHODS), [rng.choice(choices)], "OK", *_REFUSALS)
 
 
-def odd_pages(rng: random.Random, specs: Specs) -> Call:
-    size = odd_number(rng, 32)
-    request = service.ListPipelinesRequest(page_size=size, page_token=odd_string(rng)[:20000])
-
-    def check(responses: list[bytes]) -> str | None:
-        if not responses:
-            return None
-        page = service.ListPipelinesResponse.FromString(responses[0])
-        names = [pipeline.name for pipeline in page.pipelines]
-        expected = sorted(name for name in specs if name > request.page_token)[: size or 100]
-        return None if names == expected else f"pipelines {names}, not {expected}"
-
-    codes = frozenset(("INVALID_ARGUMENT" if size < 0 else "OK",))
-    return Call(f"{FEED}ListPipelines", [request.SerializeToString()], codes, check)
-
-
-def unknown_names(rng: random.Random, specs: Specs) -> Call:
-    name = odd_string(rng) + str(rng.random())
-    if rng.random() < 0.5:
-        return unary(f"{FEED}GetPipeline", [get(name)], "NOT_FOUND")
-    body = health_pb2.HealthCheckRequest(service=name).SerializeToString()
-    return Call(HEALTH + rng.choice(("Watch", "Check")), [body], frozenset(("NOT_FOUND",)))
-
-
 KINDS: dict[Draw, float] = {
     good_stream: 8,
     wrong_order: 5,
@@ -299,12 +262,8 @@ KINDS: dict[Draw, float] = {
     searched_sample: 4,
     far_in_a_sequence: 2,
     garbage_in_a_stream: 6,
-    thousands_outstanding: 0.1,
     left_at_any_point: 8,
-    unknown_method: 1,
     wrong_number_or_size: 2,
     mutated_message: 5,
     garbage: 8,
-    odd_pages: 4,
-    unknown_names: 4,
 }

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
-from tests.stress.fuzz.replies import REPLIES, Reply, WrongResultError, compare, run_client
+from tests.stress.fuzz.replies import REPLIES, Reply, run_client
 from tests.stress.fuzz.scripts import replay_bytes  # registers its kinds of replies, too
 from tests.stress.fuzz.sessions import Session, replay_messages
 
@@ -50,13 +50,3 @@ def test_unchanged_session_is_read_completely(sessions: tuple[Session, ...]) -> 
             lambda s=session: replay_bytes(s, [s.stream_response]),
         ):
             assert run_client(session, play) == "whole"
-
-
-def test_changed_values_are_a_violation(sessions: tuple[Session, ...]) -> None:
-    session = sessions[0]
-    expected = session.batches[1]
-    with pytest.raises(WrongResultError, match="another batch"):
-        compare(session, 0, expected, same=False)
-    other = expected.replaced({**expected, "label": expected["label"] + 1})
-    with pytest.raises(WrongResultError, match="'label' has other values"):
-        compare(session, 1, other, same=True)

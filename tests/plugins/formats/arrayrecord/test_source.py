@@ -95,12 +95,6 @@ def test_examples_are_parsed_into_features(tmp_path: Path, example: Example, par
         other.parse({"record": tf.constant(records[0])})
 
 
-def test_without_features_a_record_is_a_field(tmp_path: Path, parse: Parse) -> None:
-    source = open_source(write_three(tmp_path))
-    assert source.parsed
-    assert parse(source, 4) == {"record": RECORDS[4]}
-
-
 def test_identity_is_independent_of_the_place(tmp_path: Path) -> None:
     here, there = open_source(write_three(tmp_path / "a")), open_source(write_three(tmp_path / "b"))
     assert here.identity == there.identity
@@ -183,31 +177,6 @@ def test_changed_file_is_refused(tmp_path: Path, after_a_read: bool) -> None:
     assert caught.value.metadata["fault"] == "changed"
 
 
-def test_change_during_a_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "a.array_record", [b"one", b"two"])
-    source = open_source(path)
-    open_reader = reader_module.open_reader
-
-    def open_changed(name: str) -> Any:
-        os.utime(path, ns=(1, 1))
-        return open_reader(name)
-
-    monkeypatch.setattr(reader_module, "open_reader", open_changed)
-    with pytest.raises(SourceError, match="changed since it was opened"):
-        read(source, 0)
-
-
-def test_file_that_is_away_is_waited_for(tmp_path: Path, retry_delays: list[float]) -> None:
-    path = write(tmp_path / "a.array_record", [b"one", b"two"])
-    source = open_source(path)
-    path.rename(tmp_path / "away")
-    with pytest.raises(SourceError, match=r"No such file or directory .7 attempts"):
-        read(source, 0)
-    assert len(retry_delays) == 6
-    (tmp_path / "away").rename(path)
-    assert read(source, 0) == [b"one"]
-
-
 def test_fault_of_the_system_is_not_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retry_delays: list[float]
 ) -> None:
@@ -237,11 +206,6 @@ def test_groups_are_allowed_with_advice(tmp_path: Path, caplog: pytest.LogCaptur
 def test_files_in_a_store_are_refused() -> None:
     with pytest.raises(ValidationError, match=r"'gs://b/a' is in a store.*copy the files"):
         ArrayRecordSource.model_validate({"arrayrecord": ["here", "gs://b/a"]})
-
-
-def test_files_without_records_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="no record in the 1 files"):
-        open_source(write(tmp_path / "a.array_record", []))
 
 
 def test_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,14 +117,6 @@ def test_cells_that_would_change_are_refused(tmp_path: Path, cells: Any, problem
     assert rows(opened(path, ["b"]), 0)["b"] == [cells[1]]
 
 
-def test_an_empty_line_of_one_column_is_an_empty_cell(tmp_path: Path) -> None:
-    source = opened(write(tmp_path, "a\n1\n\n3\n"))
-    assert rows(source, 0, 2) == {"a": [1, 3]}
-    with pytest.raises(SampleError, match="row 1: its column 'a' is null"):
-        source.read(np.array([1]))
-    assert len(opened(write(tmp_path, "a,b\n1,2\n\n3,4\n"))) == 2
-
-
 def test_an_empty_cell_is_a_bad_sample(tmp_path: Path) -> None:
     source = opened(write(tmp_path, 'a,b,c\n1,x,2\n,y,3\n3,,4\n4,"",\n'))
     assert rows(source, 0) == {"a": [1], "b": [b"x"], "c": [2]}

@@ -98,7 +98,6 @@ def test_identity_is_the_fingerprint_and_sizes(saved: Path, tmp_path: Path) -> N
         ),
         (lambda f: write_saved(f, columns(), {}, _data_files=[]), "pets has no row; leave it out"),
         (lambda f: (f / "state.json").write_text("{"), "state.json: the JSON of save_to_disk"),
-        (lambda f: (f / "state.json").write_text("[]"), "state.json: the JSON of save_to_disk"),
         (lambda f: (f / "state.json").write_text("{}"), "state.json: .*: no '_data_files'"),
         (
             lambda f: (f / "dataset_info.json").write_text("{}"),
@@ -140,14 +139,6 @@ def test_folder_that_cannot_be_read(tmp_path: Path, prepare: Any, message: str) 
         opened(folder)
 
 
-def test_pipe_is_no_file(tmp_path: Path) -> None:
-    write_saved(tmp_path, columns(), FEATURES)
-    (file := tmp_path / "data-00000-of-00001.arrow").unlink()
-    os.mkfifo(file)
-    with pytest.raises(SourceError, match=r"cannot map '.*arrow': it is not a regular file"):
-        opened(tmp_path)
-
-
 def test_files_of_other_types_are_refused(saved: Path, tmp_path: Path) -> None:
     other = write_saved(tmp_path / "other", {"label": ["a"]}, {})
     (other / "data-00000-of-00001.arrow").replace(saved / "data-00001-of-00002.arrow")
@@ -180,7 +171,7 @@ def test_changed_file_refuses_its_batches(saved: Path) -> None:
         source.read(np.array([9]))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_flipped_bytes_give_rows_or_a_named_error(tmp_path: Path, seed: int) -> None:
     """Arrow has no checksums: a changed byte of a value is not found."""
     rng = random.Random(seed)

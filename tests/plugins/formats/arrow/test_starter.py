@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,6 @@ from tests.harness.datasets import jpeg
 from tests.harness.saved import write_saved
 from tests.harness.starters import definitions, draft, drafts, names, text
 from tests.harness.tfrecords import example, write_records
-
-from infeed.shared.errors import MissingExtraError
-from infeed_tools.init.detect import starter_for
-
-
-def test_parquet_without_pyarrow_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    message = r"^Parquet, CSV and Arrow files need PyArrow: pip install 'infeed\[formats\]'$"
-    with pytest.raises(MissingExtraError, match=message):
-        starter_for(str(tmp_path), tmp_path)
 
 
 @pytest.fixture
@@ -130,14 +116,6 @@ def test_struct_that_is_null_in_a_later_row_group_is_found(tmp_path: Path) -> No
     assert draft.bad == "image.bytes has nulls"
 
 
-def test_names_of_pictures_that_are_null_make_no_sample_bad(tmp_path: Path) -> None:
-    image = [{"bytes": jpeg(n), "path": None if n == 60 else "a"} for n in range(100)]
-    (draft,) = drafts(write_rows(tmp_path, {"image": image})).values()
-    assert draft.source["columns"] == ["image.bytes"]
-    assert not draft.bad
-    assert draft.notes[0] == "left out: image.path: it has nulls, and only tells of image.bytes"
-
-
 def test_split_without_labels_has_none(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     features = {"label": {"_type": "ClassLabel", "names": ["cat", "dog"]}}
@@ -162,24 +140,3 @@ def test_csv_of_numbers_is_a_source(tmp_path: Path) -> None:
     (draft,) = drafts(tmp_path / "t.csv").values()
     assert draft.source == {"csv": "t.csv"}
     assert draft.fields == {"width": "float64[], 1.5 to 2", "kind": "bytes[], text: a, b"}
-
-
-def test_folders_of_partitions_are_a_column(tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    for name in ("cat", "dog"):
-        (tmp_path / f"label={name}").mkdir()
-        rows = pyarrow.table({"x": [1, 2]})
-        parquet.write_table(rows, tmp_path / f"label={name}" / "0.parquet")
-    (draft,) = drafts(tmp_path).values()
-    assert draft.source["parquet"] == f"{tmp_path.name}/label=*/*.parquet"
-    assert [*draft.fields] == ["x", "label"]
-
-
-def test_split_without_rows_is_left_out(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    for split, rows in (("train", [1, 2]), ("test", [])):
-        write_saved(tmp_path / "d" / split, {"x": rows}, {})
-    (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    (draft,) = drafts(tmp_path / "d").values()
-    assert draft.name == "d-train"
-    assert draft.notes[0].startswith("a split is left out: ")

@@ -228,33 +228,13 @@ def test_wrong_description_is_refused(
         open_source(folder)
 
 
-def test_max_length_of_what_does_not_vary_is_refused(folder: Path) -> None:
-    with pytest.raises(
-        SourceError, match=r"max_length.label: .* has no feature 'label' that varies"
-    ):
-        open_source(folder, max_length={"label": 3})
-
-
-def test_name_of_a_length_that_is_taken_is_refused(tmp_path: Path) -> None:
-    features = {"x": sequence(tensor("int64")), "x_length": tensor("int64")}
-    write_tfds(tmp_path, features, {"train": [[{"x": [1], "x_length": [1]}]]})
-    with pytest.raises(SourceError, match="'x' adds a field 'x_length'"):
-        open_source(tmp_path, max_length={"x": 3})
-
-
-@pytest.mark.parametrize("masks", [(255,), pytest.param((1, 16), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["features.json", "dataset_info.json"])
-def test_damaged_description_gives_no_other_error(
-    tmp_path: Path, parse: Parse, name: str, masks: tuple[int, ...]
-) -> None:
+def test_damaged_description_gives_no_other_error(tmp_path: Path, parse: Parse, name: str) -> None:
     write_tfds(tmp_path, {"label": LABEL}, {"train": [rows(0, 1)]})
     content = (tmp_path / name).read_bytes()
-    damaged = [content[:size] for size in range(len(content))]
-    for mask in masks:
-        damaged += [
-            content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
-            for at in range(len(content))
-        ]
+    places = range(0, len(content), 5)
+    damaged = [content[:at] for at in places]
+    damaged += [content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :] for at in places]
     refused = 0
     for changed in damaged:
         (tmp_path / name).write_bytes(changed)
@@ -265,4 +245,4 @@ def test_damaged_description_gives_no_other_error(
             continue
         if source.columns and "label" in source.records.features:
             assert parse(source, 0)["label"] == 0
-    assert refused > len(content) // 2
+    assert refused > len(places) // 2

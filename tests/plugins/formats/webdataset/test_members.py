@@ -78,23 +78,6 @@ def test_members_are_those_of_tarfile(
     assert contents(path) == expected
 
 
-def test_small_contents_are_read_with_the_headers(write_tar: Write) -> None:
-    image = bytes(100_000)
-    sample = [("jpg", image), ("txt", b"t" * 4096), ("json", b"j" * 2000), ("cls", b"7")]
-    members = [(f"{number}.{name}", data) for number in range(9) for name, data in sample]
-    handle: Any = Content(write_tar("a.tar", members, tarfile.USTAR_FORMAT).read_bytes())
-    found = list(MemberScan(handle, "a.tar", len(handle.content)).members())
-    small = [data if len(data) <= 4096 else b"" for _, data in members]
-    assert [member.content for member in found] == small
-    assert handle.reads <= 11  # one for each sample, the first bytes, and the end
-
-
-def test_names_as_long_as_they_can_be(write_tar: Write) -> None:
-    expected = {"n" * 3000 + ".txt": b"a", "f/" * 2000 + "x.txt": b"b", "b.txt": b"c"}
-    for tar_format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        assert contents(write_tar("a.tar", expected.items(), tar_format)) == expected
-
-
 def test_sizes_of_all_formats(write_tar: Write) -> None:
     path = write_tar("a.tar", [("a.bin", b"x" * 300)], tarfile.USTAR_FORMAT)
     for size in (b"454 ", b"00000000454\0", b"\x80" + (300).to_bytes(11, "big")):
@@ -148,12 +131,6 @@ def test_members_that_are_no_files(write_tar: Write, kind: bytes, problem: str) 
             scan(path.read_bytes())
     else:
         assert contents(path) == {"b.txt": b"x"}
-
-
-def test_folders_from_before_ustar_are_no_files(write_tar: Write) -> None:
-    path = write_tar("a.tar", [("a", b""), ("b.txt", b"x")])
-    header(path, name=b"a/", kind=b"\0")
-    assert contents(path) == {"b.txt": b"x"}
 
 
 def test_gnu_has_no_prefix(write_tar: Write) -> None:
@@ -220,13 +197,6 @@ def test_any_damage_is_found_or_harmless() -> None:
                 assert [*result.values()] == [*expected.values()]
                 names = [one == other for one, other in zip(result, expected, strict=True)]
                 assert sum(names) >= 2
-
-
-def test_file_that_becomes_shorter(write_tar: Write) -> None:
-    content = write_tar("a.tar", [("a.jpg", b"1"), ("b.jpg", b"2")]).read_bytes()
-    handle: Any = Content(content[: 2 * BLOCK + 9])
-    with pytest.raises(SourceError, match=r"a\.tar became shorter while it was indexed"):
-        list(MemberScan(handle, "a.tar", len(content)).members())
 
 
 def test_any_truncation_inside_of_a_member_is_found(

@@ -18,7 +18,6 @@ from infeed_formats.webdataset.source import WebDatasetSource
 from infeed_server.storage.files import INDEX_SUFFIX, list_files
 
 Write = Callable[..., Path]
-Members = list[tuple[str, bytes]]
 
 
 def npy(array: Any) -> bytes:
@@ -139,13 +138,6 @@ def test_keys_with_dots_are_refused(write_tar: Write) -> None:
     assert read(open_source(path, fields={"label": "v1.1.cls"}), 0) == {"label": [1]}
 
 
-def test_extensions_that_make_no_field(write_tar: Write) -> None:
-    for names in (["a.x.y", "a.x_y"], ["a.\udcff"]):
-        path = write_tar("a.tar", [(name, b"") for name in names])
-        with pytest.raises(ConfigError, match="makes no name of a field, or one that another"):
-            open_source(path)
-
-
 @pytest.mark.parametrize(
     ("member", "problem"),
     [
@@ -189,24 +181,6 @@ def test_a_field_that_no_sample_has(write_tar: Write) -> None:
         open_source(path, fields={"label": "txt"})
     with pytest.raises(SourceError, match=f"no sample in the 1 files of {write_tar('b.tar', [])}"):
         open_source(write_tar("b.tar", []))
-
-
-def test_an_npy_of_the_first_sample_that_cannot_be_served(write_tar: Write) -> None:
-    path = write_tar("a.tar", [("a.npy", b"x")])
-    with pytest.raises(SourceError, match=r"the first sample's field 'npy' .*; leave it out"):
-        open_source(path)
-
-
-def test_two_members_of_one_name(write_tar: Write) -> None:
-    path = write_tar("a.tar", [("a.jpg", b""), ("a.cls", b"1"), ("a.JPG", b"")])
-    with pytest.raises(SourceError, match="byte 1536: the sample 'a' has two members 'jpg'"):
-        open_source(path)
-
-
-def test_a_tar_without_an_end_mark_is_whole(write_tar: Write) -> None:
-    path = write_tar("a.tar", [("a.txt", b"1"), ("b.txt", b"2")])
-    path.write_bytes(path.read_bytes()[:2048])
-    assert read(open_source(path), 0, 1) == {"txt": [b"1", b"2"]}
 
 
 @pytest.mark.parametrize("size", [100, 512, 1000, 2000, 2048, 3000])

@@ -97,9 +97,3 @@ def test_words_in_cls_are_served_as_bytes(tmp_path: Path) -> None:
     (draft,) = drafts(tmp_path).values()
     assert draft.source["fields"] == {"label": {"cls": "bytes"}}
     assert draft.fields["label"] == "bytes, text: cat, dog"
-
-
-def test_members_that_are_no_neighbours_are_refused(tmp_path: Path) -> None:
-    write_tar(tmp_path / "a.tar", [("0.txt", b"a"), ("1.txt", b"b"), ("0.cls", b"1")])
-    with pytest.raises(InfeedError, match="not neighbours"):
-        drafts(tmp_path)

@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from tests.harness.samples import parse
 from tests.harness.writers import needs_writers, run_writer
 
-from infeed import SourceError
 from infeed_formats.mds.source import MdsReader, MdsSource
 
 pytestmark = needs_writers
@@ -44,12 +42,6 @@ for part in ("a", "b"):
 merge_index(out)
 """
 
-COMPRESSED = """
-with MDSWriter(out=out, columns={"x": "int"}, compression="zstd") as w:
-    for n in range(5):
-        w.write({"x": n})
-"""
-
 
 def write(code: str, folder: Path) -> None:
     run_writer("-c", IMPORTS + code, folder)
@@ -80,9 +72,3 @@ def test_values_of_merged_folders(tmp_path: Path) -> None:
             assert row[name].dtype == dtype
         np.testing.assert_array_equal(row["pil"], np.full((2, 3, 3), (n, 0, 1)))
         assert row["png"][:4] == b"\x89PNG"
-
-
-def test_compressed_shards_are_refused(tmp_path: Path) -> None:
-    write(COMPRESSED, tmp_path / "data")
-    with pytest.raises(SourceError, match="compressed with zstd"):
-        open_source(tmp_path / "data")

@@ -8,11 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.harness.samples import parse
 from tests.harness.writers import needs_writers, run_writer
 
-from infeed import SourceError
 from infeed_formats.tfds.source import TfdsReader, TfdsSource
 from infeed_server.sources.images.source import ImagesSource
 
@@ -102,9 +100,3 @@ def test_values_and_photos(tmp_path: Path, few_photos: SimpleNamespace) -> None:
         np.testing.assert_array_equal(row["objects/box"][:boxes], np.tile(box, (boxes, 1)))
         assert not row["objects/box"][boxes:].any()
     assert len(open_source(folder, "test", fields=["name"])) == 3
-
-
-def test_array_records_are_refused(tmp_path: Path, few_photos: SimpleNamespace) -> None:
-    folder = prepare(tmp_path, few_photos.folder, "array_record")
-    with pytest.raises(SourceError, match=r"'array_record'.*tfds convert_format"):
-        open_source(folder)

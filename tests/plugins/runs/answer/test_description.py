@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ import pytest
 import tensorflow as tf
 from tests.harness.pictures import encode
 
-from infeed.shared.errors import InvalidRequestError, SampleError, SampleNotFoundError
+from infeed.shared.errors import InvalidRequestError, SampleNotFoundError
 from infeed.v1 import feed_service_pb2 as messages
-from infeed_runs.answer import methods, one_by_one, sample_search, visits
+from infeed_runs.answer import methods, visits
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
@@ -231,62 +230,3 @@ def test_answers_are_limited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(visits, "_MAX_FOUND_POSITIONS", 40)
     assert len(find(engine, "label:b", 4).samples) == 10
     assert len(find(engine, "label:b", 50).samples) == 1
-
-
-def test_one_search_at_a_time_compares_all_samples(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each takes memory for all samples, and the time that it waits is limited too."""
-    engine = make(source={"arrays": {"label": np.zeros(90, int)}}, transforms=[])
-    held: list[bool] = []
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(visits, "time", clock)
-    equal = sample_search._equal
-
-    def noted(*args: Any) -> Any:
-        held.append(one_by_one._working.locked())
-        return equal(*args)
-
-    monkeypatch.setattr(sample_search, "_equal", noted)
-    assert len(find(engine, "label:0", 1).samples) == 90
-    assert held == [True]
-    monkeypatch.setattr(
-        sample_search, "_equal", lambda *args: vars(clock).update(now=60) or equal(*args)
-    )
-    with pytest.raises(InvalidRequestError, match="ask for fewer epochs"):
-        find(engine, "label:0", 1)
-
-
-def test_a_search_takes_limited_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = make(
-        source={"arrays": {"x": np.arange(90), "label": np.zeros(90, int)}}, transforms=[]
-    )
-    clock = SimpleNamespace(monotonic=iter(range(1000)).__next__)
-    monkeypatch.setattr(visits, "time", clock)
-    answer = find(engine, "label:0", 1)
-    assert answer.more
-    assert 1 <= len(answer.samples) <= 10
-    with pytest.raises(InvalidRequestError, match="ask for fewer epochs"):
-        find(engine, "7", 10_000)
-
-
-def test_too_many_bad_samples_are_refused(make: Any) -> None:
-    def never(sample: dict[str, Any]) -> dict[str, Any]:
-        raise KeyError("bad")
-
-    engine = make(
-        transforms=[{"map": {"function": never, "python": True, "fields": {"x": "int64"}}}]
-    )
-    with pytest.raises(SampleError):
-        served(engine, 4)
-    with pytest.raises(SampleError, match="too many to follow their substitutes"):
-        find(engine, "1", 1)
-
-
-def test_any_position_is_known_without_reading(make: Any) -> None:
-    engine = make(source={"arrays": {"x": np.zeros(1_000_003, np.int8)}}, transforms=[])
-    far = 10**15
-    (slot,) = describe(engine, range(far, far + 1), draws=False)
-    order = engine.order(SEED)
-    assert slot.sample_id == order.slots(far, 1).index[0]
-    assert slot.epoch == far // 1_000_003

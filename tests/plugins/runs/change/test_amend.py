@@ -273,30 +273,6 @@ def test_step_before_the_last_segment_is_refused(folder: Path) -> None:
     assert len(amend(run, 10, old, options=AmendOptions(seed=6)).cursor.segments) == 3
 
 
-def test_too_many_segments_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = definition(folder)
-    run = amend(cursor(old, 40), 10, old, options=AmendOptions(seed=5)).cursor
-    monkeypatch.setattr("infeed_runs.change.amend.MAX_SEGMENTS", 2)
-    with pytest.raises(InfeedError, match="would have 3 segments; at most 2 are allowed"):
-        amend(run, 10, old, options=AmendOptions(seed=6))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"batch_size": 0},
-        {"world_size": 0},
-        {"world_size": (1 << 16) + 1},
-        {"seed": -1},
-        {"skip": (4, 4)},
-    ],
-    ids=str,
-)
-def test_options_out_of_range_are_refused(options: Any) -> None:
-    with pytest.raises(InfeedError, match=next(iter(options))):
-        AmendOptions(**options)
-
-
 def test_unknown_fingerprint_names_what_was_looked_at(folder: Path) -> None:
     new = definition(folder, add=[{"arrays": "1.npz"}], remove=[1])
     with pytest.raises(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.harness.datasets import jpeg
 
 from infeed.course import Course
 from infeed.cursor import Cursor
@@ -163,33 +161,3 @@ def test_run_file_needs_its_definition(tmp_path: Path, file: str) -> None:
     run.write_text(json.dumps(Cursor("old", "ab12", 3, 80).to_json()))
     with pytest.raises(InfeedError, match=r"fingerprint ab12.*or give --pipelines"):
         diff(str(run), str(run), [file])
-
-
-def test_a_copy_elsewhere_has_the_same_samples(tmp_path: Path) -> None:
-    for folder, labels in (("data", [0, 1, 2, 3]), ("copy", [0, 1, 2, 9])):
-        (tmp_path / folder).mkdir()
-        rows = [f"{number}.jpg,{label}" for number, label in enumerate(labels)]
-        (tmp_path / folder / "labels.csv").write_text("\n".join(["file,label", *rows]) + "\n")
-        for number in range(4):
-            (tmp_path / folder / f"{number}.jpg").write_bytes(jpeg(number))
-        source = f"{{images: {folder}, labels: {folder}/labels.csv}}"
-        (tmp_path / f"{folder}.yaml").write_text(
-            f"pipelines: {{p: {{source: {source}, batch: {{size: 2}}}}}}\n"
-        )
-    found = diff(str(tmp_path / "data.yaml"), str(tmp_path / "copy.yaml"))
-    assert [change.path for change in found.changes] == ["source"]
-    assert (found.samples, found.draws, found.positions) == (0, 0, 4)
-    assert "below the folder" in found.compared
-
-
-def test_a_cursor_without_sizes_has_those_of_the_amended_one(file: str) -> None:
-    with Definitions(file) as definitions:
-        fingerprint = definitions.open("base").fingerprint
-    run = Cursor("base", fingerprint, 3, 200)
-    sized = replace(run, batch_size=4, world_size=2, course=Course(0, 0, 8))
-    amended = amend(sized, 25, file, options=AmendOptions(seed=4)).cursor
-    found = diff(run, amended, [file])
-    assert [change.path for change in found.changes] == ["seed", "segments"]
-    assert found.begin == 200
-    assert diff(sized, amended, [file]).changes == found.changes
-    assert diff(sized, f"{file}:base").identical

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 import infeed
 from infeed import testing
 from infeed.cli import new_app
-from infeed.cursor import Shard
 from infeed.shared.errors import InfeedError
 from infeed_runs.look.replay import checksum
 
@@ -108,19 +107,3 @@ def test_wrong_options_are_refused(
     result = run(serve(OLD, NEW).address, run_file, *arguments)
     assert isinstance(result.exception, InfeedError)
     assert message in str(result.exception)
-
-
-def test_a_folder_that_cannot_be_written_is_named(serve: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    out = str(tmp_path / "file" / "batches")
-    result = run(serve(OLD).address, "old", "--steps", "0:1", "--out", out)
-    assert str(result.exception) == f"--out {out}: not a directory"
-
-
-def test_a_shard_of_a_run_without_segments(serve: Any) -> None:
-    address = serve(OLD).address
-    with infeed.connect(address, "old", shard=Shard(1, 2), epochs=1) as feed:
-        expected = [checksum(batch) for batch in feed]
-    arguments = ("--steps", f"0:{len(expected)}", "--rank", "1", "--world-size", "2", "--json")
-    documents = json.loads(run(address, "old", *arguments).stdout)
-    assert [document["checksum"] for document in documents] == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -63,26 +62,6 @@ def test_coordinated_consumers_get_one_round_each_step(cluster: Cluster, tmp_pat
     for a, b in zip(first, second, strict=True):
         assert order.index(b) == order.index(a) + 1
         assert order.index(a) % 2 == 0
-
-
-def test_feed_stalls_and_continues_with_its_dispatcher(cluster: Cluster) -> None:
-    """The dispatcher is stopped, not killed: its connections stay open."""
-    dispatcher = cluster.processes["dispatcher"]
-    with infeed.connect(cluster.target, "numbers") as feed:
-        next(feed)
-        dispatcher.halt()
-        try:
-            with pytest.raises(infeed.StallError):
-                read_until_stalled(feed)
-        finally:
-            dispatcher.signal(signal.SIGCONT)
-        for _ in range(100):
-            feed.next(200)
-
-
-def read_until_stalled(feed: infeed.Feed) -> None:
-    while True:
-        feed.next(0.5)
 
 
 def test_job_continues_after_kills_of_worker_and_dispatcher(

@@ -187,16 +187,6 @@ def test_unordered_dataset_repeats_nothing_after_a_kill(command_line: Any, folde
     server.kill()
 
 
-def test_ranks_of_an_unordered_dataset_share_one_server(addresses: list[str]) -> None:
-    jobs = [Ranks(",".join(names), "unordered", 1) for names in (addresses, addresses[::-1])]
-    for job in jobs:
-        job.take(1)
-        assert job.feeds[0].stats().servers == (min(addresses),)
-        job.close()
-    ranks = read_all(",".join(addresses), "unordered", 3)
-    assert sorted(ranks.values) == sorted(2 * list(range(N)))
-
-
 @pytest.mark.parametrize("pipeline", ["ordered", "unordered"])
 def test_lost_connection_loses_no_sample(addresses: list[str], pipeline: str) -> None:
     with FaultyProxy(int(addresses[0].rpartition(":")[2])) as proxy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import (
     InvalidRequestError,
     ServerError,
-    ServerUnavailableError,
     SourceError,
     UserCodeError,
 )
@@ -27,12 +26,10 @@ from infeed_server.pipeline.load import parse
 from infeed_server.transforms import Map
 from infeed_service.dataset import DatasetRequest, register
 from infeed_service.engine import open_service
-from infeed_service.gateway import client as client_module
 from infeed_service.gateway.backend import DataServiceBackend
 from infeed_service.graph import plan_data_service
 from infeed_service.graph.readers import FILE_CHANGED
 from infeed_service.options import ServiceOptions
-from infeed_tools.audit.run import audit
 
 SERVICE = """
 import signal
@@ -119,11 +116,6 @@ def test_consumers_of_a_job_share_every_sample_once(address: str) -> None:
     assert Counter(np.concatenate(batches).tolist()) == dict.fromkeys(range(40), 16)
 
 
-def test_an_audit_counts_samples_in_any_order(address: str) -> None:
-    result = audit(address, "n", world_size=3)
-    assert result.exact, result.findings()
-
-
 def test_ranks_share_one_consumer_and_end_together(address: str) -> None:
     """Two ranks of seven slots: two steps, and twelve samples that do not fill a step."""
     options = {"epochs": 1, "batch_size": 7, "remainder": "drop"}
@@ -145,18 +137,6 @@ def test_feed_does_not_resume(address: str) -> None:
         cursor = feed.state()
     with pytest.raises(infeed.CursorError, match="guarantees no order"):
         infeed.connect(address, "n", state=cursor)
-
-
-def test_samples_of_a_user_dataset_are_numbered(address: str) -> None:
-    with infeed.connect(address, "ids", epochs=1) as feed:
-        batches = list(feed)
-    assert sorted(x for batch in batches for x in batch["x"][batch.mask].tolist()) == list(
-        range(10)
-    )
-    # The partial batch may not be the last, and has as many ids as samples.
-    ids = [batch.sample_ids[batch.mask].tolist() for batch in batches]
-    assert [number for batch_ids in ids for number in batch_ids] == list(range(10))
-    assert all((batch.sample_ids[~batch.mask] == -1).all() for batch in batches)
 
 
 def test_failure_in_a_worker_is_an_error(address: str) -> None:
@@ -231,16 +211,6 @@ def test_tensorflow_errors_are_mapped(fake: tuple[DataServiceBackend, FakeClient
     assert error.metadata == {"target": fake[1].address, "pipeline": "n"}
 
 
-def test_gateway_without_a_dispatcher_fails_after_a_timeout(
-    new_address: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_module, "READY_TIMEOUT_SECONDS", 0.1)
-    closed = new_address()
-    problem = f"not ready after 0.1 s: no dispatcher .* answers at {closed}: .*Connection refused"
-    with pytest.raises(ServerUnavailableError, match=problem):
-        server_of(closed, {"n": numbers()})
-
-
 def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
     with Server({"n": numbers()}, ServerOptions("127.0.0.1:0", None)) as server:
         address = str(server.address)
@@ -255,38 +225,3 @@ def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
             pytest.raises(InvalidRequestError, match="'n' has no jobs to take part in"),
         ):
             next(feed)
-
-
-def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None:
-    transport = GrpcTransport(address)
-    default = register(transport, DatasetRequest("n"))
-    assert default.dispatcher_address == dispatcher
-    assert (default.batch_size, default.seed, default.may_mask) == (4, 0, False)
-    assert default.tensorflow_version == tf.__version__
-    assert register(transport, DatasetRequest("n")) == default
-    padded = register(transport, DatasetRequest("n", epochs=1, remainder="pad"))
-    assert padded.may_mask
-    others = {
-        register(transport, request).dataset_id
-        for request in (
-            DatasetRequest("n", seed=1),
-            DatasetRequest("n", batch_size=5),
-            DatasetRequest("n", epochs=2),
-            DatasetRequest("n", compression="snappy"),
-            DatasetRequest("n", shard_hint=True),
-        )
-    }
-    assert len(others | {default.dataset_id, padded.dataset_id}) == 7
-    names = "this server has: fails, ids, n"
-    with pytest.raises(infeed.PipelineNotFoundError, match=names):
-        register(transport, DatasetRequest("m"))
-    with pytest.raises(infeed.FingerprintError):
-        register(transport, DatasetRequest("n", fingerprint="other"))
-    for invalid in (
-        DatasetRequest("n", batch_size=-1),
-        DatasetRequest("n", seed=-1),
-        DatasetRequest("n", epochs=-1),
-    ):
-        with pytest.raises(InvalidRequestError):
-            register(transport, invalid)
-    transport.close()

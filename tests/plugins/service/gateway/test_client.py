@@ -123,18 +123,6 @@ def test_error_of_the_registration_is_mapped(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_problem_of_the_own_dispatcher_makes_the_service_unavailable(
-    dispatcher: str, worker: str
-) -> None:
-    problems = ["the work directory is full", None]
-    client = DataServiceClient(dispatcher, find_own_problem=lambda: problems[0])
-    with pytest.raises(ServerUnavailableError, match="the work directory is full"):
-        client.start()
-    problems.pop(0)
-    until(lambda: client._find_problem() is None)
-
-
-@pytest.mark.usefixtures("impatient")
 def test_unreachable_dispatcher_is_an_error(new_address: Callable[[], str]) -> None:
     unused = new_address()
     client = DataServiceClient(unused)
@@ -166,21 +154,6 @@ def test_one_answering_worker_is_ready(
     until(lambda: client._find_problem() is None)
     assert client.lost_workers == (unused,)
     assert client.answering_workers == 1
-
-
-def test_service_is_not_lost_while_sources_open(dispatcher: str, worker: str, clock: Clock) -> None:
-    client = DataServiceClient(dispatcher)
-    client._find_problem()
-    clock.now = module.LOST_TIMEOUT_SECONDS
-    with pytest.raises(SourceError, match="has not answered for 120 s"):
-        client.require()  # as of the last check
-    client.start()
-    try:
-        clock.wait_for_check()
-        client.require()
-    finally:
-        client.close()
-    assert not client._checks._thread.is_alive()
 
 
 def drain(reports: queue.Queue[str | None]) -> list[str | None]:
@@ -220,15 +193,3 @@ def test_outage_is_reported_late_and_its_end_at_once(
         client.close()
         worker._stop()
         server._stop()
-
-
-def test_lost_journal_is_counted_once(dispatcher: str, worker: str) -> None:
-    client = DataServiceClient(dispatcher)
-    client.start()
-    client.close()
-    client.check_journal()
-    assert client.lost_journals == 0
-    client._mark._id = "of another journal"
-    client.check_journal()
-    client.check_journal()
-    assert client.lost_journals == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 import pytest
 
 from infeed.shared.errors import ConfigError
-from infeed_server.config.address import Address
 from infeed_service.gateway import service as module
 from infeed_service.gateway.service import (
     EmbeddedDataService,
     ExternalDataService,
     kill_hung,
-    local_workers,
 )
 from infeed_service.options import DispatcherOptions, ServiceOptions
-from infeed_service.rpc import Silence
 
 
 @pytest.mark.parametrize("address", ["nowhere:0", "nowhere", "unix:/run/x"])
@@ -61,33 +57,6 @@ def test_workers_with_a_journal_have_the_next_ports(
     with pytest.raises(ConfigError, match="give a port, and leave the next 2 to the w") as caught:
         EmbeddedDataService(free, insecure=False)
     assert caught.value.metadata == {"address": "127.0.0.1:0"}
-
-
-def test_workers_are_counted_by_state() -> None:
-    service = ExternalDataService("127.0.0.1:1", ServiceOptions())
-    service.client._workers.tasks = {"127.0.0.1:1": 0}
-    service.client._workers.silent = dict.fromkeys(["127.0.0.1:2", "127.0.0.1:3"], Silence(0, ""))
-    assert service.workers() == {("answering",): 1, ("lost",): 2}
-    assert service.free_bytes() == {}
-
-
-def test_local_worker_keeps_its_port() -> None:
-    def listen(number: int) -> str:
-        worker = workers.processes[number]
-        command = list(worker._command(worker.address))
-        assert command[:4] == [sys.executable, "-m", "infeed", "worker"]
-        assert command[command.index("--dispatcher") + 1] == "127.0.0.1:9"
-        assert "--with-parent" in command
-        address = command[command.index("--listen") + 1]
-        assert ("--insecure" in command) is address.startswith("0.0.0.0")
-        return address
-
-    workers = local_workers("127.0.0.1:9", [Address("127.0.0.1", 0), Address("127.0.0.1", 12)])
-    assert [listen(0), listen(1)] == ["127.0.0.1:0", "127.0.0.1:12"]
-    workers.processes[0].address = "127.0.0.1:11"
-    assert listen(0) == "127.0.0.1:11"
-    workers = local_workers("127.0.0.1:9", [Address("0.0.0.0", 0)])
-    assert listen(0) == "0.0.0.0:0"
 
 
 def test_only_lost_workers_that_serve_are_killed() -> None:

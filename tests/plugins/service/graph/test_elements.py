@@ -79,18 +79,6 @@ def test_oversized_user_batch_is_an_error() -> None:
         read(planned(growing), Variant(4, 0, 1, "pad"))
 
 
-def test_all_shapes_are_static() -> None:
-    for function, options in ((samples, {"batch": {"size": 8}}), (lambda: samples().batch(8), {})):
-        fields, metadata = (
-            planned(function, **options).dataset(Variant(8, 0, 1, "pad")).element_spec
-        )
-        assert fields["name"] == tf.TensorSpec([8], tf.string)
-        assert metadata == {
-            "epoch": tf.TensorSpec([], tf.int64),
-            "mask": tf.TensorSpec([8], tf.bool),
-        }
-
-
 def test_variant_seed_seeds_the_user_function() -> None:
     plan = planned(lambda: samples().shuffle(N), batch={"size": N})
     first, again, other = (
@@ -109,32 +97,3 @@ def test_spec_guarantees_no_order() -> None:
     assert (guarantee.order, guarantee.delivery, guarantee.resume) == (
         *("none", "at_most_once", "none"),
     )
-
-
-def test_location_hash_covers_paths_of_the_user_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    def from_files() -> tf.data.Dataset:
-        return tf.data.TextLineDataset(FILES).map(lambda line: {"line": line})
-
-    here = planned(from_files, batch={"size": 8})
-    assert planned(from_files, batch={"size": 8}).location_hash == here.location_hash
-    monkeypatch.setitem(globals(), "FILES", ["/elsewhere/a.txt"])
-    elsewhere = planned(from_files, batch={"size": 8})
-    assert elsewhere.spec.fingerprint == here.spec.fingerprint
-    assert elsewhere.location_hash != here.location_hash
-    variant = Variant(8, 0, 1, "pad")
-    assert elsewhere.dataset_id(variant, "AUTO") != here.dataset_id(variant, "AUTO")
-
-
-FILES = ["/here/a.txt"]
-
-
-def test_ram_budget_of_the_user_is_kept() -> None:
-    def small() -> tf.data.Dataset:
-        options = tf.data.Options()
-        options.autotune.ram_budget = 1 << 20
-        return samples().with_options(options)
-
-    variant = Variant(8, 0, 1, "pad")
-    for function, budget in ((small, 1 << 20), (samples, 1 << 30)):
-        dataset = planned(function, batch={"size": 8}).dataset(variant)
-        assert dataset.options().autotune.ram_budget == budget

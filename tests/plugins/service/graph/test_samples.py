@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 from pathlib import Path
@@ -14,13 +13,9 @@ import pytest
 import tensorflow as tf
 from tests.harness.tfrecords import example, write_records
 
-from infeed import SourceError
-from infeed_formats.arrays import npy_files
-from infeed_formats.arrays.source import ArraysSource
 from infeed_server import Pipeline
 from infeed_server.pipeline.load import parse
-from infeed_server.sources.registry import open_source
-from infeed_service.graph import Variant, plan_data_service, readers, samples
+from infeed_service.graph import Variant, plan_data_service
 
 N = 40
 ONCE = Variant(6, 5, 1, "pad")
@@ -128,16 +123,6 @@ def test_every_order_and_remainder_equals_local_engine(
     assert len(batches) == (-(-N * epochs // size) if remainder == "pad" else N * epochs // size)
 
 
-def test_endless_variant_continues_the_epochs(graph_batches: Any) -> None:
-    plan = plan_data_service("one", numbers())
-    dataset = plan.dataset(Variant(6, 5, 0, "drop"))
-    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-    ids = np.concatenate([metadata["sample_ids"] for _, metadata in dataset.take(20)])
-    assert dataset.element_spec == static_spec(6)
-    finite = graph_batches(numbers(), Variant(6, 5, 3, "drop"))
-    assert np.array_equal(ids, np.concatenate([batch.sample_ids for batch in finite]))
-
-
 def static_spec(size: int) -> tuple[dict[str, tf.TensorSpec], dict[str, tf.TensorSpec]]:
     """Returns the element spec of a dataset over `numbers`."""
     metadata = {
@@ -176,19 +161,6 @@ def test_bad_samples_equal_local_engine(
     assert len(ids) < epochs * N if action == "mask" else len(ids) == epochs * N
 
 
-def test_source_without_a_good_sample_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "_MAX_REPLACEMENTS", 100)
-
-    def always_bad(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        with tf.control_dependencies([tf.debugging.Assert(sample["x"] < 0, ["never"])]):
-            return {"x": tf.identity(sample["x"])}
-
-    for action in ("mask", "substitute"):
-        definition = numbers(transforms=[{"map": {"function": always_bad}}], on_error=action)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="no good sample found in 100 "):
-            next(iter(plan_data_service("one", definition).dataset(Variant(1, 0, 1, "drop"))))
-
-
 _FRAMING = 16
 """Bytes around the data of a record: its length, and two checksums."""
 
@@ -207,48 +179,6 @@ def test_damaged_and_truncated_records_are_masked(records: Path, assert_equal: A
     assert {10, 12, 28} <= set(ids.tolist())
 
 
-def test_record_damaged_after_indexing_fails_its_batch(records: Path) -> None:
-    definition = of_records(records, on_error="substitute", transforms=[])
-    dataset = plan_data_service("one", definition).dataset(Variant(5, 3, 1, "drop"))
-    file = min(records.parent.glob(records.name))
-    content = bytearray(file.read_bytes())
-    content[_FRAMING] ^= 1  # in the data of the first record
-    stamp = file.stat()
-    file.write_bytes(content)
-    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    with pytest.raises(tf.errors.DataLossError, match="corrupted record at"):
-        list(dataset)
-
-
-def test_invalid_or_unlabelled_images_are_substituted(album: Path, assert_equal: Any) -> None:
-    rows = (album / "labels.csv").read_text().split()
-    (album / rows[5].partition(",")[0]).write_bytes(b"not an image")
-    (album / "labels.csv").write_text("\n".join([*rows[:9], *rows[10:]]))
-    definition = of_images(album, on_error="substitute", transforms=CROP)
-    batches = assert_equal(definition, Variant(7, 3, 1, "pad"))
-    ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
-    assert not {4, 8} & set(ids.tolist())
-
-
-def test_file_changed_while_its_constants_are_made_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(npy_files, "_MAX_LOADED", -1)
-    file = tmp_path / "x.npy"
-    np.save(file, np.arange(N))
-    reader = readers.graph_reader(open_source(ArraysSource(arrays=str(file))))
-    reader.build()
-    to_wire = readers.to_wire
-
-    def written_to(rows: Any) -> Any:
-        os.utime(file, ns=(1, 1))
-        return to_wire(rows)
-
-    monkeypatch.setattr(readers, "to_wire", written_to)
-    with pytest.raises(SourceError, match="changed since it was opened"):
-        reader.build()
-
-
 def test_fault_of_storage_fails_the_batch_of_images(album: Path, local_batches: Any) -> None:
     variant = Variant(5, 3, 1, "drop")
     definition = of_images(album, on_error="mask", transforms=[])
@@ -263,25 +193,6 @@ def test_fault_of_storage_fails_the_batch_of_images(album: Path, local_batches: 
     assert ids == [batch.sample_ids.tolist() for batch in expected]
     image.write_bytes(image.read_bytes() + b"more")
     with pytest.raises(tf.errors.InvalidArgumentError, match="changed since it was listed"):
-        list(dataset)
-
-
-def test_fault_of_storage_fails_the_batch_of_records(records: Path, local_batches: Any) -> None:
-    variant = Variant(5, 3, 1, "drop")
-    definition = of_records(records, on_error="substitute", transforms=[])
-    expected = local_batches(definition, variant)
-    dataset = plan_data_service("one", definition).dataset(variant)
-    file = min(records.parent.glob(records.name))
-    away = file.rename(records.parent / "away")
-    with pytest.raises(tf.errors.NotFoundError, match=file.name):
-        list(dataset)
-    away.rename(file)
-    ids = [metadata["sample_ids"].numpy().tolist() for _, metadata in dataset]
-    assert ids == [batch.sample_ids.tolist() for batch in expected]
-    file.write_bytes(file.read_bytes() + bytes(100))
-    assert len(list(dataset)) == len(expected)  # every record is where it was
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(tf.errors.OpError):
         list(dataset)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.harness.tfrecords import write_records
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import parse
@@ -130,12 +128,3 @@ def test_arrays_over_the_limit_are_refused() -> None:
     )
     with pytest.raises(ConfigError, match=expected):
         plan_data_service("one", definition, limit_bytes=12 << 20)
-
-
-def test_record_index_over_the_limit_is_refused(tmp_path: Path) -> None:
-    write_records(tmp_path / "a.tfrecord", [b""] * 100)
-    source = {"tfrecord": tmp_path / "a.tfrecord", "features": {"x": "int64"}}
-    definition = parse({"source": source, "batch": {"size": 2}})
-    plan_data_service("one", definition, limit_bytes=100 * 12 + 16 + 1000)
-    with pytest.raises(ConfigError, match=r"^source\.tfrecord: .*; use --engine local$"):
-        plan_data_service("one", definition, limit_bytes=100 * 12)

@@ -17,13 +17,12 @@ from tests.harness.nursery import ForkedProcess, Nursery
 
 from infeed.shared.errors import ServerUnavailableError
 from infeed.v1 import cluster_pb2 as messages
-from infeed_server.control.health import Readiness
 from infeed_service import rpc
 from infeed_service.roles import liveness as module
 from infeed_service.roles.dispatcher import DispatcherRole
 from infeed_service.roles.liveness import WorkerLivenessMonitor
 from infeed_service.roles.worker import WorkerRole
-from infeed_service.rpc import DispatcherClient, Silence
+from infeed_service.rpc import DispatcherClient
 
 SERVICE = tf.data.experimental.service
 COUNT = 400
@@ -171,13 +170,6 @@ def test_no_task_is_ended_while_no_worker_answers(monkeypatch: pytest.MonkeyPatc
     assert (monitor.lost, fake.ended) == (("a",), [])
 
 
-def test_no_task_is_ended_after_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor, fake = monitor_of({"alive": [], "a": [2]}, monkeypatch)
-    monitor.stop()
-    monitor.run_once()
-    assert fake.ended == []
-
-
 @pytest.fixture
 def worker_process(
     dispatcher: DispatcherRole, nursery: Nursery, tmp_path: Path
@@ -190,6 +182,7 @@ def worker_process(
     process.kill()
 
 
+@pytest.mark.slow
 def test_worker_that_hung_receives_tasks_again(
     dispatcher: DispatcherRole,
     worker: Callable[..., WorkerRole],
@@ -225,15 +218,3 @@ def test_worker_that_hung_receives_tasks_again(
     )
     # Each worker gives all elements, so both have a task.
     assert sorted(int(element) for element in numbers.as_numpy_iterator()) == [0, 0, 1, 1]
-
-
-def test_readiness_has_the_problem_of_each_worker() -> None:
-    monitor = WorkerLivenessMonitor("127.0.0.1:1")
-    monitor._workers.tasks = {"alive": 2}
-    monitor._workers.silent = dict.fromkeys(["silent", "lost"], Silence(0, "refused"))
-    monitor.lost = ("lost",)
-    assert monitor.readiness() == {
-        "alive": Readiness(True, "has 2 tasks"),
-        "lost": Readiness(False, "lost: refused"),
-        "silent": Readiness(False, "does not answer: refused"),
-    }

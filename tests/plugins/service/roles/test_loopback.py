@@ -51,35 +51,6 @@ def test_earlier_connection_is_closed() -> None:
         assert not can_connect(host, port)
 
 
-def test_port_without_listener_is_not_restricted() -> None:
-    assert not restrict_to_loopback(1)
-
-
-class Kernel:
-    """A listener whose kernel accepts the option, refuses it or ignores it."""
-
-    def __init__(self, device: bytes | None) -> None:
-        self.device = device
-
-    def setsockopt(self, *_: object) -> None:
-        if self.device is None:
-            raise PermissionError("only root")
-
-    def getsockopt(self, *_: object) -> bytes | None:
-        return self.device
-
-
-@pytest.mark.parametrize(
-    ("device", "restricted"), [(loopback._LOOPBACK_DEVICE, True), (b"", False), (None, False)]
-)
-def test_result_is_what_the_kernel_reports(
-    device: bytes | None, restricted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = {True: [Kernel(device)], False: []}
-    monkeypatch.setattr(loopback, "_sockets", lambda port, listening: found[listening])
-    assert restrict_to_loopback(1) is restricted
-
-
 def test_system_without_restriction_needs_insecure(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

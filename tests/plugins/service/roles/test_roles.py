@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tensorflow as tf
 from tests.plugins.service.conftest import new_dispatcher, new_worker, non_loopback_host
 
 from infeed.shared.errors import ConfigError, ServerUnavailableError
@@ -20,10 +13,8 @@ from infeed_server.config.address import Address
 from infeed_server.control.health import Readiness
 from infeed_service.roles import worker as worker_module
 from infeed_service.roles.dispatcher import DispatcherRole
-from infeed_service.roles.worker import DispatcherMonitor, WorkerRole
+from infeed_service.roles.worker import DispatcherMonitor
 from infeed_service.rpc import STATIC_SHARDING, DispatcherClient, get_worker_tasks
-
-Start = Callable[..., WorkerRole]
 
 
 def test_temporary_journal_is_deleted_at_stop(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,24 +26,6 @@ def test_temporary_journal_is_deleted_at_stop(caplog: pytest.LogCaptureFixture) 
     role.stop()
     assert not folder.exists()
     role.stop()
-
-
-def test_dispatcher_without_the_graph_of_a_data_set_says_what_to_do(tmp_path: Path) -> None:
-    first = new_dispatcher(work_dir=str(tmp_path))
-    first.start()
-    worker = new_worker(first.address)
-    worker.start()
-    service = tf.data.experimental.service
-    address = f"grpc://{first.address}"
-    service.register_dataset(address, tf.data.Dataset.range(3), dataset_id="lost")
-    job = service.from_dataset_id(service.ShardingPolicy.DYNAMIC, address, "lost")
-    assert len(list(job)) == 3
-    worker.stop()
-    first.stop()
-    graph = tmp_path / "datasets" / "lost"
-    graph.unlink()  # TensorFlow reads it at its start, to split it for the job
-    with pytest.raises(ConfigError, match=f"{graph} not found; .*restore {tmp_path} from a copy"):
-        new_dispatcher(work_dir=str(tmp_path)).start()
 
 
 def test_work_dir_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -86,28 +59,6 @@ def test_worker_without_dispatcher_fails_after_a_timeout(
     assert caplog.text.count("waiting: no dispatcher") == 1
 
 
-def test_worker_waits_for_its_dispatcher(
-    new_listen: Callable[[], Address], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listen = new_listen()
-    late = new_dispatcher(listen, work_dir=str(tmp_path))
-    role = new_worker(str(listen))
-    problems: list[str | None] = []
-    find_problem = role._find_dispatcher_problem
-
-    def start_after_a_failure() -> str | None:
-        problems.append(find_problem())
-        if len(problems) == 1:
-            late.start()
-        return problems[-1]
-
-    monkeypatch.setattr(role, "_find_dispatcher_problem", start_after_a_failure)
-    role.start()
-    assert problems[0]
-    role.stop()
-    late.stop()
-
-
 def test_worker_at_unreachable_address_is_not_registered(
     dispatcher: DispatcherRole,
     new_address: Callable[[], str],
@@ -126,36 +77,12 @@ def test_worker_at_unreachable_address_is_not_registered(
         get_worker_tasks(role.local_address)  # it has stopped
 
 
-def test_port_taken_before_start_is_refused(
-    dispatcher: DispatcherRole, new_listen: Callable[[], Address]
-) -> None:
-    listen = new_listen()
-    roles = [new_dispatcher(listen), new_worker(dispatcher.address, listen)]
-    with closing(socket.create_server((listen.host, listen.port))):
-        for role in roles:
-            with pytest.raises(ConfigError, match="address already in use"):
-                role.start()
-
-
 def test_dispatcher_with_a_list_of_workers_has_the_mark(new_address: Callable[[], str]) -> None:
     for addresses in ([], [new_address()]):
         role = new_dispatcher(worker_address=addresses)
         role.start()
         assert DispatcherClient(role.address).has_dataset(STATIC_SHARDING) is bool(addresses)
         role.stop()
-
-
-def test_worker_has_the_user_s_tags(worker: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    tags: list[str] = []
-
-    def make_server(config: Any, *, start: bool) -> None:
-        tags.extend(config.worker_tags)
-        raise ConfigError("that is enough")
-
-    monkeypatch.setattr(tf.data.experimental.service, "WorkerServer", make_server)
-    with pytest.raises(ConfigError, match="that is enough"):
-        worker(tag=["mine"])
-    assert tags == ["infeed", "mine"]
 
 
 def test_dispatcher_without_its_journal_requires_a_restart(
@@ -172,19 +99,6 @@ def test_dispatcher_without_its_journal_requires_a_restart(
         monitor.run_once()
     assert not monitor.readiness()[dispatcher.address].ready
     assert caplog.text.count("the dispatcher does not answer") == 1
-
-
-def test_options_are_checked_without_tensorflow() -> None:
-    code = (
-        "import sys\n"
-        "from infeed_service.options import DispatcherOptions, WorkerOptions\n"
-        "from infeed_service.roles.dispatcher import DispatcherRole\n"
-        "from infeed_service.roles.worker import WorkerRole\n"
-        "DispatcherRole(DispatcherOptions(listen='127.0.0.1:0'))\n"
-        "WorkerRole(WorkerOptions(dispatcher='127.0.0.1:1', listen='127.0.0.1:0'))\n"
-        "sys.exit('tensorflow' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
 
 
 def test_wildcard_address_advertises_the_host_address() -> None:

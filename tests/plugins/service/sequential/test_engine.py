@@ -119,24 +119,6 @@ def test_remainder_is_dropped_or_padded(server: Any, make: Make, epochs: int) ->
     assert sum(int((~batch.mask).sum()) for batch in padded) == -len(expected) % 4
 
 
-@pytest.mark.parametrize("make", [numbers, unknown_length])
-def test_endless_feed_continues_over_epochs(server: Any, make: Make) -> None:
-    with infeed.connect(str(server.address), make.__name__) as feed:
-        assert feed.spec.sample_count == (N if make is numbers else None)
-        assert feed.steps is None
-        received = [feed.next(60) for _ in range(12)]
-    assert values(received) == [i % N for i in range(48)]
-    assert [batch.epoch for batch in received] == [batch.start // N for batch in received]
-    # The third batch has the last two samples of epoch 0 and the first two of epoch 1.
-    assert received[2].sample_ids.tolist() == [8, 9, 0, 1]
-
-
-@pytest.mark.parametrize("make", [numbers, unknown_length])
-def test_a_batch_larger_than_the_data_is_padded(server: Any, make: Make) -> None:
-    (batch,) = read(server, make.__name__, batch_size=16, epochs=1, remainder="pad")
-    assert batch.sample_ids.tolist() == [*range(N), *[-1] * (16 - N)]
-
-
 @pytest.mark.parametrize("make", [batches, unknown_length_batches])
 def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
     with infeed.connect(str(server.address), make.__name__, epochs=2) as feed:
@@ -187,21 +169,6 @@ def test_resumed_feed_has_the_same_rest_at_every_step(
             rest = read(address, name, state=state, **options)
             assert len(rest) == len(received) - step
             assert all(equal(one, two) for one, two in zip(rest, received[step:], strict=True))
-
-
-def test_seed_orders_an_unseeded_shuffle(serve: Any, server: Any) -> None:
-    other_server = server
-    server = serve(
-        {"n": pipeline(shuffled, batch={"size": 5}, shuffle={"mode": "none", "seed": 1})}
-    )
-    first = values(read(server, epochs=2))
-    assert values(read(server, epochs=2, seed=1)) == first
-    assert sorted(first[:N]) == sorted(first[N:]) == list(range(N))
-    assert first[:N] != first[N:]
-    other = values(read(server, epochs=2, seed=2))
-    assert sorted(other) == sorted(first)
-    assert other != first
-    assert values(read(other_server, "shuffled", epochs=2, seed=1, batch_size=5)) == first
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import infeed
-from infeed_server.engines.base import Answer, EndOfData, Request, Trainer
+from infeed_server.engines.base import Answer, Request, Trainer
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.pipeline.load import parse
 from infeed_service.sequential import engine as engine_module
@@ -256,22 +255,6 @@ def test_unordered_data_is_served_once_all_ranks_connect(
     assert list(map(Stream.receive, streams, futures)) == [numbers(batch) for batch in range(4)]
 
 
-def test_unordered_job_restarts_if_a_rank_leaves_early(
-    engines: Any, answered: Any, eventually: Any
-) -> None:
-    engine = engines(Numbers(), deterministic=False)
-    leaving, first = open_stream(engine, 0, 3, "other"), open_stream(engine, 1, 3)
-    assert not answered(leaving, leaving.request())
-    future = first.request()
-    assert not answered(first, future)
-    leaving.session.close()
-    eventually(lambda: len(engine._sessions) == 1, "it is disconnected")
-    others = [open_stream(engine, rank, 3) for rank in (0, 2)]
-    futures = [stream.request() for stream in others]
-    assert first.receive(future) == numbers(1)
-    assert list(map(Stream.receive, others, futures)) == [numbers(0), numbers(2)]
-
-
 def test_resuming_ranks_share_one_read(engines: Any) -> None:
     dataset = Numbers()
     engine = engines(dataset)
@@ -282,63 +265,6 @@ def test_resuming_ranks_share_one_read(engines: Any) -> None:
     assert dataset.reads == 1
     # Skipped blocks are not kept.
     assert engine.figures().window_bytes <= 6 * BLOCK_BYTES
-
-
-@pytest.mark.usefixtures("narrow")
-def test_position_behind_a_gap_is_read_again(engines: Any) -> None:
-    dataset = Numbers()
-    engine = engines(dataset)
-    streams = [open_stream(engine, job=job) for job in ("first", "ahead", "late")]
-    for stream, step in zip(streams, (0, 100, 1), strict=True):
-        assert stream.receive(stream.request(step)) == numbers(step)
-        stream.session.close()
-    assert dataset.reads == 2
-
-
-def test_each_stream_of_a_failed_read_gets_its_own_error(engines: Any) -> None:
-    def failing() -> tf.data.Dataset:
-        data = tf.data.Dataset.range(10).map(
-            lambda i: tf.debugging.check_numerics(
-                1 / tf.cast(5 - i, tf.float32), "no entry for five"
-            )
-        )
-        return data.map(lambda x: {"x": x})
-
-    engine = engines(failing)
-    streams = [open_stream(engine, rank, 2) for rank in range(2)]
-    futures = [stream.request() for stream in streams] + [streams[1].request()]
-    assert streams[0].receive(futures[0])[0] == 0
-    errors = [future.exception(60) for future in futures[1:]]
-    assert all("no entry for five" in str(error) for error in errors)
-    assert errors[0] is not errors[1]
-    assert errors[0].__cause__ is errors[1].__cause__
-
-
-@pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize(("retained_bytes", "steps"), [(1 << 30, 3), (1, 1)])
-def test_full_window_holds_three_steps_or_its_bytes(
-    engines: Any, monkeypatch: pytest.MonkeyPatch, retained_bytes: int, steps: int
-) -> None:
-    monkeypatch.setattr(window_module, "_MAX_RETAINED_BYTES", retained_bytes)
-    engine = engines(Numbers())
-    stream = open_stream(engine)
-    assert stream.read(8) == numbers(*range(8))
-    assert stream.receive(stream.request(step=20)) == numbers(20)
-    assert stream.read(8) == numbers(*range(21, 29))
-    assert engine.figures().window_bytes <= (steps + 1) * BLOCK_BYTES
-
-
-def test_block_that_cannot_be_kept_fails_its_stream(
-    engines: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(block: window_module.Block) -> window_module.Block:
-        raise ValueError(f"no memory for {block.start}")
-
-    stream = open_stream(engines(Numbers()))
-    assert stream.read() == numbers(0)
-    monkeypatch.setattr(window_module.Block, "to_numpy", fail)
-    with pytest.raises(infeed.ServerError, match="no memory for 4"):
-        stream.request().result(60)
 
 
 def test_more_jobs_than_readers_are_refused(
@@ -378,7 +304,7 @@ def test_idle_reader_is_closed(
 
 
 BASE, SIZE = 5, 2
-COUNTS = [0, 1, 17, 18, 25]
+COUNTS = [0, 17, 25]
 """Samples from `BASE` on: none, less than a batch, and around whole steps of 1 and 3 ranks."""
 
 
@@ -436,50 +362,12 @@ def test_all_ranks_end_at_the_same_step(
     assert set(cursors.values()) == ({end} if steps else set())
 
 
-def test_request_beyond_the_end_is_empty_or_end_of_data(engines: Any) -> None:
-    engine = engines(Numbers(10))
-    stream = open_stream(engine, epochs=1)
-    assert isinstance(stream.request(step=1, min_position_count=11).result(60), EndOfData)
-    stream = open_stream(engine, epochs=1, job="b")
-    answer = stream.request(step=1, min_position_count=10).result(60)
-    assert answer.sample_ids.tolist() == [4, 5, 6, 7]
-    stream = open_stream(engine, epochs=1, job="c")
-    beyond = stream.request(step=5, min_position_count=9).result(60)
-    assert beyond.sample_ids.tolist() == [-1] * SLOTS
-    assert not np.any(beyond.arrays["x"])
-
-
-def test_batch_has_the_end_inside_of_its_step(engines: Any) -> None:
-    """On every rank: the one with a full batch, and the one with an empty batch, too."""
-    engine = engines(Numbers(3 * SLOTS + 5))
-    position_counts = []
-    for rank in range(3):
-        stream = open_stream(engine, rank, 3, epochs=1)
-        for step in range(2):
-            future = stream.request(
-                min_position_count=3 * SLOTS * step + 1, step_end=3 * SLOTS * (step + 1)
-            )
-            position_counts.append(future.result(60).position_count)
-            stream.session.on_sent()
-    assert position_counts == [None, 3 * SLOTS + 5] * 3
-    without_step_end = open_stream(engine, 0, 3, epochs=1).request(step=1).result(60)
-    assert without_step_end.position_count is None
-
-
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps 1 KiB of a step at most."""
     monkeypatch.setattr(engine_module, "_MAX_WINDOW_BYTES", 2)
     monkeypatch.setattr(reader_module, "_MAX_STEP_BYTES", 1 << 10)
     monkeypatch.setattr(window_module, "_MAX_RETAINED_BYTES", 1)
-
-
-@pytest.mark.usefixtures("small_steps")
-def test_batch_of_a_large_step_lacks_the_end(engines: Any) -> None:
-    stream = open_stream(engines(Numbers(500)), 0, 1000, epochs=1)
-    answer = stream.request(min_position_count=1, step_end=1000 * SLOTS).result(60)
-    assert answer.arrays["x"].tolist() == numbers(0)
-    assert answer.position_count is None
 
 
 @pytest.mark.usefixtures("small_steps")

@@ -15,12 +15,6 @@ def small_container(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "memory_bytes", lambda: 2 << 30)
 
 
-def test_dataset_without_budgets_gets_those_of_the_container() -> None:
-    autotune = within_limits(tf.data.Dataset.range(3)).options().autotune
-    assert autotune.cpu_budget == 1
-    assert autotune.ram_budget == 256 << 20
-
-
 def test_budgets_of_the_user_are_kept() -> None:
     options = tf.data.Options()
     options.autotune.cpu_budget = 7

@@ -73,14 +73,6 @@ def test_field_names(dataset: Data, fields: list[str] | None, names: list[str]) 
     assert sorted(element_spec(dataset, fields)) == sorted(names)
 
 
-def test_values_keep_their_names() -> None:
-    dataset = DatasetSource(dataset=lambda: slices({"a": [1, 2]}, [3, 4])).make(0)
-    elements = [{k: int(v) for k, v in item.items()} for item in dataset]
-    assert elements == [{"a": 1, "label": 3}, {"a": 2, "label": 4}]
-    assert dataset.cardinality() == 2
-    assert dataset.element_spec["a"] == tf.TensorSpec((), tf.int32)
-
-
 @pytest.mark.parametrize(
     ("make", "fields", "message"),
     [
@@ -218,14 +210,6 @@ def test_is_deterministic(make: Callable[[], Data], expected: bool) -> None:
     assert source.is_deterministic(source.make(0)) is expected
     overridden = DatasetSource(dataset=make, deterministic=not expected)
     assert overridden.is_deterministic(overridden.make(0)) is not expected
-
-
-def test_data_service_dataset_is_not_deterministic() -> None:
-    dispatcher = tf.data.experimental.service.DispatchServer()
-    distribute = tf.data.experimental.service.distribute("distributed_epoch", dispatcher.target)
-    source = DatasetSource(dataset=lambda: Data.range(5).apply(distribute).batch(2))
-    assert not source.is_deterministic(source.make(0))
-    dispatcher._stop()
 
 
 def test_python_functions_live_as_long_as_their_iterators() -> None:

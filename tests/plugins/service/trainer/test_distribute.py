@@ -13,7 +13,6 @@ from tests.harness.nursery import Nursery
 from tests.harness.process import ROOT
 
 import infeed
-from infeed import ranks
 from infeed.shared.finish import finish
 from infeed.shared.spec import Cast, FinishTransform, Normalize, OneHot
 from infeed_service.dataset import DatasetRequest
@@ -44,26 +43,11 @@ def test_shapes_are_static_and_each_sample_is_read_once(server: Any) -> None:
     assert sorted(seen) == list(range(50))
 
 
-def test_a_second_iteration_reads_all_samples(server: Any) -> None:
-    dataset = distribute(server, epochs=1)
-    for _ in range(2):
-        assert sorted(labels(dataset)) == list(range(50))
-
-
 def test_a_dataset_without_epochs_is_endless(server: Any) -> None:
     for options in ({}, {"job_name": "endless"}):
         dataset = distribute(server, **options)
         assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
         assert len(labels(dataset.take(25))) == 125
-
-
-@pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")
-def test_distribute_works_in_a_graph(server: Any) -> None:
-    def total() -> Any:
-        dataset = distribute(server, epochs=1, job_name="graph")
-        return dataset.reduce(tf.constant(0, tf.int64), lambda total, pair: total + pair[1][0])
-
-    assert tf.function(total, autograph=False)() == sum(range(0, 50, 5))
 
 
 def test_options_are_sent_to_the_server(server: Any) -> None:
@@ -179,32 +163,7 @@ def test_a_sharding_policy_sets_how_often_samples_are_read(
     assert server.requests[0].shard_hint == (mode == "Hint")
 
 
-def test_joining_an_ended_job_raises(server: Any) -> None:
-    done = distribute(server, epochs=1, job_name="done")
-    assert len(labels(done)) == 50
-    late = distribute(server, epochs=1, job_name="done")
-    assert late.cardinality() == done.cardinality() == tf.data.UNKNOWN_CARDINALITY
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="job done of pipeline fake has no batches left"
-    ):
-        labels(late)
-    assert len(labels(done)) == 50, "the first reader of the job can iterate again"
-
-
 def test_trainers_share_a_cache(server: Any) -> None:
     for trainer in ("a", "b"):
         dataset = distribute(server, job_name="cached", cross_trainer_cache=trainer)
         assert len(labels(dataset.take(4))) == 20
-
-
-def test_a_job_of_one_worker_of_several_warns_of_equal_batches(
-    server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(ranks, "_has_warned", False)
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["host:1", "host:2"]}}')
-    distribute(server, job_name="shared")
-    assert not caplog.records
-    distribute(server)
-    (record,) = caplog.records
-    assert "has no job_name" in record.message
-    assert "(TF_CONFIG has 2 workers)" in record.message

@@ -18,7 +18,6 @@ from infeed.shared.errors import (
     ConfigError,
     InvalidRequestError,
     PipelineNotFoundError,
-    ProtocolError,
     ServerUnavailableError,
 )
 from infeed.testing import FakeTransport
@@ -89,11 +88,6 @@ def test_errors_of_the_server_are_raised(server: Any) -> None:
         infeed.tensorflow.distribute("fake", "photos", transport=server)
 
 
-def test_an_unreachable_server_raises(new_address: Callable[[], str], skip_pauses: None) -> None:
-    with pytest.raises(ServerUnavailableError, match="no infeed server answered"):
-        infeed.tensorflow.distribute(new_address(), "fake", timeout=5)
-
-
 def test_another_version_of_tensorflow_raises(server: Any) -> None:
     server.version = "2.99.1"
     message = rf"this process has TensorFlow {tf.__version__}, the infeed server at fake has 2\.99"
@@ -135,12 +129,6 @@ def test_an_unreachable_dispatcher_raises(
     message = f"{address}: .*; the infeed server can reach it"
     with pytest.raises(ServerUnavailableError, match=message):
         distribute(RedirectingServer(server, address), timeout=5)
-
-
-def test_a_dispatcher_address_of_a_worker_raises(server: Any, dispatcher: str) -> None:
-    (worker, _) = DispatcherClient(dispatcher).get_workers()
-    with pytest.raises(ProtocolError, match=worker):
-        distribute(RedirectingServer(server, worker))
 
 
 def test_another_dispatcher_raises(server: Any, other_dispatcher: Any, start_worker: Any) -> None:
@@ -215,9 +203,3 @@ def test_missing_or_ambiguous_fields_raise(make_server: Any, rows: Any) -> None:
         distribute(make_server({"x": np.zeros(9), "sample_ids": np.zeros(9)}), sample_ids=True)
     with pytest.raises(InvalidRequestError, match="label=None"):
         distribute(make_server({"label": np.zeros(9)}))
-
-
-def test_a_label_that_is_no_field_names_the_fields(make_server: Any) -> None:
-    server = make_server({"x": np.zeros(20, np.int32), "y": np.zeros(20, np.int16)})
-    with pytest.raises(InvalidRequestError, match=r"label='z': .*fields: x, y; label=None"):
-        distribute(server, label="z")

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
@@ -21,7 +20,6 @@ from infeed_tools.audit.outcome import (
     MAX_EXAMPLES,
     AuditTotals,
     EpochTotals,
-    SampleAt,
 )
 
 SPEC = PipelineSpec("one", (), (), (), 10, "ab12", Guarantee(), 4, 0, "pad", "raise")
@@ -177,28 +175,6 @@ def test_sample_0_begins_an_epoch_of_unknown_length(
         assert (again.exact, again.redelivered) == (False, int(batches[0].mask.sum()))
 
 
-@pytest.mark.parametrize("count", [3, None])
-def test_positions_of_a_dataset_of_batches_count_batches(count: int | None) -> None:
-    spec = make_spec(sample_count=count, batch_stride=1)
-    elements = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, -1, -1]]
-    batches = [
-        make_batch(3 * epoch + index, element, epoch)
-        for epoch in range(2)
-        for index, element in enumerate(elements)
-    ]
-    totals = count_batches(spec, batches, epochs=2, end=6)
-    assert totals.exact
-    assert [epoch.once for epoch in totals.epochs] == [10, 10]
-    # The position shows that the last batch of an epoch is missing; no higher id does.
-    totals = count_batches(spec, batches[:2] + batches[3:], epochs=2, end=6)
-    assert (totals.exact, totals.gaps) == (False, ((2, 3),))
-    totals = count_batches(spec, [*batches, batches[0]], epochs=2, end=6)
-    assert (totals.exact, totals.again) == (False, ((0, 1),))
-    # A batch of padding, for a rank without data in the last step.
-    totals = count_batches(spec, [*batches, make_batch(6, [-1] * 4)], epochs=2, end=6)
-    assert totals.exact
-
-
 # --- TensorFlow's data service ---
 
 
@@ -228,28 +204,7 @@ def test_workers_deliver_the_partial_batch_in_any_order() -> None:
     assert (beyond.exact, beyond.beyond) == (False, 4)
 
 
-def test_each_empty_slot_of_a_worker_masks_a_missing_sample() -> None:
-    batches = [make_batch(0, [5, -1, 0, 3]), make_batch(4, [-1] * 4), make_batch(8, [2, 9, -1, -1])]
-    masking = replace(WORKERS, on_error="mask")
-    (epoch,) = count_batches(masking, batches, epochs=1, end=12).epochs
-    assert (epoch.exact, epoch.never, epoch.masked, epoch.lost) == (True, 5, 5, 0)
-    batches[2] = make_batch(8, [20, 9, -1, -1])
-    (epoch,) = count_batches(masking, batches, epochs=1, end=12).epochs
-    assert (epoch.exact, epoch.never, epoch.masked, epoch.lost) == (False, 16, 7, 9)
-
-
 # --- examples and limits ---
-
-
-def test_problems_are_listed_with_their_positions() -> None:
-    stream = list(range(10))
-    stream[7] = 2
-    stream[8] = 10
-    (epoch,) = count_batches(SPEC, make_batches(stream, 4), epochs=1).epochs
-    assert epoch.unseen == (7, 8)
-    assert epoch.repeats == (SampleAt(2, 7),)
-    assert epoch.unknown == (SampleAt(10, 8),)
-    assert (epoch.once, epoch.more, epoch.never, epoch.lost) == (7, 1, 2, 2)
 
 
 def test_an_endless_stream_is_counted_up_to_its_last_position() -> None:

@@ -80,31 +80,6 @@ def test_an_audit_resumes_with_other_world_sizes(fake: FakeTransport, remainder:
     assert result.outcome.end == (150 if remainder == "pad" else 140)
 
 
-def test_a_resume_at_the_end_of_the_data_adds_no_run(fake: FakeTransport) -> None:
-    result = audit_fake(fake, resume_every=13, world_size=1)
-    assert result.exact
-    assert len(result.runs) == 1
-    # No whole step is left for the larger world size: the samples are left out.
-    result = audit_fake(fake, resume_every=6, world_size=(2, 7), remainder="drop")
-    assert (result.exact, result.outcome.end, len(result.runs)) == (True, 48, 1)
-
-
-def test_ranks_share_the_prefetch_bound() -> None:
-    requested: list[int] = []
-    fake = unshuffled(1000, before_batch=requested.append)
-    ahead = 0
-
-    def progress(positions: int, total: int | None) -> None:
-        nonlocal ahead
-        assert total == 1000
-        ahead = max(ahead, len(requested) - positions // 4)
-
-    # A batch has 32 bytes: the bound allows eight, two for each rank.
-    result = audit_fake(fake, world_size=4, prefetch_bytes=256, progress=progress)
-    assert result.exact
-    assert ahead <= 8 + 2 + 4  # the bound, requests in flight, and the current step
-
-
 # --- not exact ---
 
 

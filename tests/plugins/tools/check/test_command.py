@@ -100,45 +100,6 @@ def test_json_of_a_bad_file(folder: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("file", "line", "message", "status"),
-    [
-        ("missing.yaml", 1, "the file cannot be read: No such file or directory", 2),
-        ("binary.yaml", 2, "the file is not UTF-8 text", 1),
-        ("cut.yaml", 2, "not valid YAML: expected the node content, but found '<stream end>'", 1),
-    ],
-)
-def test_json_of_a_file_that_is_not_read(
-    folder: Path, file: str, line: int, message: str, status: int
-) -> None:
-    (folder / "binary.yaml").write_bytes(b"a: 1\n\xff")
-    (folder / "cut.yaml").write_text("pipelines: [1,\n")
-    result = run(file, "--json")
-    assert result.exit_code == status
-    assert json.loads(result.stdout) == {
-        "file": file,
-        "good": False,
-        "problems": [{"file": file, "line": line, "path": "", "message": message}],
-        "pipelines": [],
-    }
-
-
-def test_prints_of_a_data_set_are_not_in_the_json(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(folder)
-    (folder / "noisy_numbers.py").write_text(
-        "print('imported')\n\n\nclass Numbers:\n    fingerprint = '1'\n\n"
-        "    def __len__(self):\n        return 4\n\n"
-        "    def __getitem__(self, index):\n        print(index)\n        return index\n"
-    )
-    text = GOOD.replace("arrays: x.npz", "python: noisy_numbers:Numbers")
-    (folder / "noisy.yaml").write_text(text)
-    result = run("noisy.yaml", "--scan", "--json")
-    assert json.loads(result.stdout)["good"], result.output
-    assert "imported" in result.stderr
-
-
 def test_scan_prints_what_it_found(folder: Path) -> None:
     result = run("good.yaml", "--scan")
     assert result.exit_code == 0, result.output

@@ -129,36 +129,6 @@ def test_missing_data_is_named(folder: Path, source: str, problem: str) -> None:
     assert found[0].startswith(f"3: pipelines.p.source.{problem}"), found[0]
 
 
-def test_missing_added_sources_and_lists_are_named(folder: Path) -> None:
-    found = problems(
-        folder,
-        """
-pipelines:
-  one:
-    source: {arrays: digits.npz}
-    add:
-      - {arrays: digits.npz}
-      - {arrays: none.npz}
-    remove: gone.txt
-    batch: 2
-  two:
-    source: {arrays: digits.npz}
-    remove:
-      then: shrink
-      samples: gone.txt
-    batch: 2
-""",
-    )
-    starts = [
-        "7: pipelines.one.add[1].arrays: no file matches 'none.npz'",
-        "8: pipelines.one.remove: cannot read 'gone.txt': No such file",
-        "12: pipelines.two.remove: cannot read 'gone.txt': No such file",
-    ]
-    assert len(found) == len(starts), "\n".join(found)
-    for problem, start in zip(found, starts, strict=True):
-        assert problem.startswith(start), problem
-
-
 @pytest.mark.parametrize(
     "text",
     [

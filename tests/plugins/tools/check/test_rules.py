@@ -97,14 +97,6 @@ def test_colours_of_floats_beyond_one_are_found() -> None:
     assert text.endswith("put normalize with scale: 255 before it")
 
 
-def test_the_last_range_before_a_transform_counts() -> None:
-    transforms = LIST.validate_python(
-        [{"normalize": {"field": "x", "scale": 255}}, {"normalize": {"field": "x", **IMAGENET}}]
-    )
-    ranges = [PIXELS, measured("float32", np.linspace(0, 1, 9), 0)]
-    assert list(value_findings(transforms, ranges)) == []
-
-
 def test_new_nan_is_found_where_it_arises() -> None:
     transforms = LIST.validate_python(["cache", {"map": "m:f"}, "cache"])
     ranges = [
@@ -117,18 +109,6 @@ def test_new_nan_is_found_where_it_arises() -> None:
         ("transforms", 1, "map"),
         "2 results in field 'x' are NaN or infinite",
     )
-
-
-def test_statistics_are_those_of_all_values() -> None:
-    values = np.random.default_rng(0).normal(3, 2, (50, 7))
-    result = FieldRange(SOURCE_STAGE, "x", "float64", "[7]", is_image=True)
-    for row in values:
-        sums = [7, row.sum(), (row**2).sum()]
-        result.add(np.array([[row.min(), row.max(), *sums, 0, 5, 6]]))
-    assert result.minimum == values.min()
-    assert result.maximum == values.max()
-    np.testing.assert_allclose([result.mean, result.std], [values.mean(), values.std()])
-    assert result.image_sizes() == {"height": (5, 5, 5), "width": (6, 6, 6)}
 
 
 @pytest.mark.parametrize(

@@ -146,32 +146,6 @@ def test_limit_reads_the_first_samples(folder: Path) -> None:
     assert [found.maximum for found in report.ranges if found.field == "x"] == [9]
 
 
-def test_samples_that_the_reader_raises_for_are_bad(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(_: Any, indices: Any) -> Any:
-        if 7 in indices or len(indices) == 30:
-            raise ValueError("seven")
-        return {"x": indices}
-
-    monkeypatch.setattr(ArrayReader, "read", read)
-    text = "    source: {arrays: {x: %s}}\n    batch: {size: 4}\n"
-    np.save(folder / "20.npy", np.arange(20))
-    report, problems, _ = scan(folder, text % "20.npy")
-    assert (report.scanned, report.bad_samples, problems) == (20, 1, [])
-    assert "read: seven" in report.bad_examples[0].message
-    np.save(folder / "30.npy", np.arange(30) + 10)
-    monkeypatch.setattr(ArrayReader, "read", lambda _, indices: read(_, indices + 10))
-    _, problems, _ = scan(folder, text % "30.npy")
-    assert "30 samples cannot be read at once, although each of them is good" in problems[0]
-
-
-def test_large_unsigned_classes_keep_their_sign(folder: Path) -> None:
-    np.savez(folder / "u.npz", label=np.array([2**64 - 1, 7] * 2, np.uint64))
-    report, _, _ = scan(folder, "    source: {arrays: u.npz}\n    batch: {size: 2}\n")
-    assert dict(report.balances()[0].counts) == {2**64 - 1: 2, 7: 2}
-
-
 def test_removed_samples_are_not_read(folder: Path) -> None:
     bad = "cat/04.png, cat/64.png"
     text = f"    source: {{images: photos}}\n    remove: [{bad}]\n    batch: {{size: 4}}\n"
@@ -179,13 +153,6 @@ def test_removed_samples_are_not_read(folder: Path) -> None:
     report, _, progress = scan(folder, text)
     assert (report.samples, report.scanned, report.bad_samples) == (68, 68, 0)
     assert (progress.total, progress.done) == (68, 68)
-
-
-def test_names_that_no_sample_has_are_problems(folder: Path) -> None:
-    text = "    source: {arrays: x.npz}\n    remove: [7, a.jpg]\n    batch: {size: 4}\n"
-    _, problems, _ = scan(folder, text)
-    (problem,) = problems
-    assert "pipelines.p.remove: no sample has the file 'a.jpg'" in problem
 
 
 def test_values_that_are_not_finite_are_a_problem(folder: Path) -> None:

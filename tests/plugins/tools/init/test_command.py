@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.harness.datasets import jpeg
-from tests.harness.mds import write_mds
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
-from infeed.shared.errors import ConfigError, SourceError
+from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import from_yaml
 
 
@@ -109,17 +106,6 @@ def test_force_keeps_mode_and_links_of_a_file(folder: Path) -> None:
     assert str(result.exception).startswith("loop.yaml cannot be written: Too many levels")
 
 
-def test_what_is_no_file_stays_what_it_is(folder: Path) -> None:
-    os.mkfifo(folder / "pipe")
-    reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        assert run("digits.npz", "--output", "pipe", "--force").exit_code == 0
-        assert os.read(reader, 1 << 16).startswith(b"# Written by: infeed init digits.npz")
-    finally:
-        os.close(reader)
-    assert (folder / "pipe").is_fifo()
-
-
 def test_existing_file_is_kept_without_force(folder: Path) -> None:
     (folder / "photos-labels.infeed.csv").write_text("old")
     result = run("photos", "--labels", "species.csv")
@@ -163,16 +149,6 @@ def test_one_of_several_sources_is_chosen(folder: Path) -> None:
     assert problem == "--source mds: there is no such data at .; it has: arrays, images"
 
 
-@pytest.mark.slow
-def test_the_banner_of_tensorflow_is_not_shown(folder: Path) -> None:
-    write_mds(folder / "mds", {"label": ("int", 8)}, [[{"label": bytes(8)}]])
-    environment = {name: value for name, value in os.environ.items() if "TF_CPP" not in name}
-    command = [sys.executable, "-m", "infeed", "init", "mds"]
-    made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    assert "cudart" not in made.stderr
-    assert "absl" not in made.stderr
-
-
 def test_dash_is_standard_output(folder: Path) -> None:
     result = run("digits.npz", "--output", "-")
     assert result.exit_code == 0, result.output
@@ -182,14 +158,6 @@ def test_dash_is_standard_output(folder: Path) -> None:
     assert str(result.exception).startswith(
         "--output -: photos-labels.infeed.csv must be written beside"
     )
-
-
-def test_errors_have_no_traceback_of_their_own(folder: Path) -> None:
-    assert isinstance(run("nowhere").exception, SourceError)
-    result = run("digits.npz", "--output", "digits.npz/folder.yaml")
-    message = "digits.npz/folder.yaml cannot be written: File exists"
-    assert str(result.exception) == message
-    assert run().exit_code == 2
 
 
 def test_name_that_is_not_utf_8_is_refused_whole(folder: Path) -> None:

@@ -82,17 +82,6 @@ def test_csv_with_other_columns_is_converted(data: Path) -> None:
     assert found.classes == classes
 
 
-def test_classes_are_no_folders_of_other_data(data: Path, tmp_path: Path) -> None:
-    for folder in ("photos/cat", "photos/dog", "arrays"):
-        (tmp_path / folder).mkdir(parents=True)
-    for number, name in enumerate(("cat", "dog")):
-        (tmp_path / "photos" / name / f"{number}.jpg").write_bytes(jpeg(number))
-    (tmp_path / "arrays" / "x.npy").write_bytes((data / "single.npy").read_bytes())
-    starter = starter_for(str(tmp_path), tmp_path, source="images")
-    (found,) = starter.drafts.values()
-    assert found.source == {"images": "photos", "labels": "folders"}
-
-
 def test_parts_are_pipelines(data: Path) -> None:
     pipelines = definitions(data, "parts")
     assert list(pipelines) == ["parts-train", "parts-val"]
@@ -185,14 +174,6 @@ def test_an_array_of_few_values_is_kept_as_a_mask_is(tmp_path: Path) -> None:
     assert draft(tmp_path, "train.npz").fields["mask"] == "uint8[8, 8], 0 to 1"
 
 
-def test_shards_named_by_numbers_have_a_glob(tmp_path: Path) -> None:
-
-    for name in ("0", "10", "extra"):
-        write_records(tmp_path / f"{name}.tfrecord", [example({"x": [1]})])
-    sources = [pipeline["source"]["tfrecord"] for pipeline in definitions(tmp_path, ".").values()]
-    assert sources == ["[0-9]*.tfrecord", "extra.tfrecord"]
-
-
 def test_arrays(data: Path) -> None:
     pipeline = definitions(data, "arrays/digits.npz")["digits"]
     assert pipeline["source"] == {"arrays": "arrays/digits.npz"}
@@ -207,13 +188,6 @@ def test_npy_files(data: Path) -> None:
     assert pipeline["source"] == {"arrays": {"x": "npy/x.npy", "y": "npy/y.npy"}}
     assert "transforms" not in pipeline
     assert "transforms" not in definitions(data, "single.npy")["single"]
-
-
-def test_pipelines_of_one_name_are_numbered(tmp_path: Path) -> None:
-    for folder in ("a/b", "c/b"):
-        (tmp_path / folder).mkdir(parents=True)
-        np.savez(tmp_path / folder / "x.npz", x=np.arange(3))
-    assert list(definitions(tmp_path, ".")) == ["b-x", "b-x-2"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.harness.object_server import ObjectServer
 from typer.testing import CliRunner, Result
 
 import infeed
@@ -31,7 +30,6 @@ KINDS = {
         }
         for name in ("train", "val")
     },
-    "npy": {"npy": {"x": (16, 3), "y": (16,)}},
     "rows": {"rows": {"image.bytes": (8, 32, 32, 3), "image.path": (8,), "label": (8,)}},
 }
 """Path → pipeline → shape of each field of a batch."""
@@ -41,11 +39,8 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(new_app(), arguments)
 
 
-QUICK = ("records", "npy", "rows")
-
-
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path not in QUICK)) for path in KINDS]
+    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path != "records")) for path in KINDS]
 )
 def test_each_kind_is_served_as_it_is_written(
     path: str, data: Path, tmp_path: Path, serve: Any
@@ -64,16 +59,3 @@ def test_each_kind_is_served_as_it_is_written(
             assert feed.spec.shuffle_mode == ("none" if name.endswith("val") else "global")
         assert {field: value.shape for field, value in batch.items()} == shapes
     assert [report["name"] for report in json.loads(checked.stdout)["pipelines"]] == [*KINDS[path]]
-
-
-def test_a_store_is_served_as_it_is_written(
-    store: ObjectServer, data: Path, tmp_path: Path, serve: Any
-) -> None:
-    store.put_folder(data, "bkt")
-    file = str(tmp_path / "starter.yaml")
-    assert run("init", "s3://bkt/records", "--output", file).exit_code == 0
-    assert run("check", file, "--scan").exit_code == 0
-    server = serve(from_yaml(file))
-    with infeed.connect(str(server.address), "train") as feed:
-        assert feed.spec.shuffle_mode == "window"
-        assert next(feed)["image/encoded"].shape == (16, 30, 40, 3)

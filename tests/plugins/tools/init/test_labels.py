@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -111,14 +110,6 @@ def test_names_that_differ_are_asked_for(names: list[str], cells: list[str]) -> 
     assert text.endswith(f", if {cells[0]!r} is {names[0]}")
 
 
-def test_names_in_another_unicode_form_are_found() -> None:
-    names = [unicodedata.normalize("NFD", f"caf\u00e9{n}.jpg") for n in range(2)]
-    cells = [unicodedata.normalize("NFC", name) for name in names]
-    assert read(rows("file,label", cells, [0, 1]), names).parts[0].labels == dict(
-        zip(names, "01", strict=True)
-    )
-
-
 @pytest.mark.parametrize(
     ("values", "classes"),
     [
@@ -181,43 +172,6 @@ def test_full_names_of_all_images_name_the_rows(name: str, others: Iterable[obje
     assert found.notes == [f"rows of labels.csv are named by column {name}, not by other"]
 
 
-def test_one_name_of_two_images_leaves_the_table() -> None:
-    images = [*(f"{'ab'[n // 3]}/{name}" for n, name in enumerate(NAMES)), "b/0.jpg"]
-    table = rows("file,label", NAMES, COLOURS)
-    assert options(table, images) == ["folders", "labels.csv:label", "none"]
-    found = read(table, images, "labels.csv").parts[0].labels
-    assert found == dict(zip(images[1:], COLOURS[1:], strict=False))
-
-
-def test_names_of_several_images_are_said() -> None:
-    images = [*NAMES, *(f"{stem}.png" for stem in STEMS)]
-    (note,) = read(rows("id,label", STEMS, COLOURS), images).notes
-    assert note.endswith("name several images; write their folders and endings")
-
-
-def test_table_of_a_part_names_its_images(tmp_path: Path) -> None:
-    data = write_images(tmp_path / "d", *(f"train/{name}" for name in NAMES))
-    write_images(data, *(f"test/{name}" for name in NAMES))
-    cells = "".join(f"{stem},{text}\n" for stem, text in zip(STEMS, COLOURS, strict=True))
-    (data / "train.csv").write_text(f"id,label\n{cells}")
-    with pytest.raises(UnclearError) as caught:
-        drafts(data)
-    assert caught.value.choices[0][1].endswith("train.csv has names in train")
-    test, train = drafts(data / "train.csv")
-    assert (test.label, train.label) == ("none", "column label of train.csv")
-    assert train.examples[0] == "0.jpg: 2"
-
-
-def test_column_of_parts_has_the_folders_of_names() -> None:
-    images = [f"{part}/{name}" for part in ("train", "test") for name in NAMES]
-    parts = ["train"] * 6 + ["test"] * 6
-    table = rows("file,label,split", NAMES * 2, COLOURS + COLOURS[::-1], parts)
-    assert "labels.csv:label" in options(table, images)
-    train, test = read(table, images, "labels.csv:label").parts
-    assert train.labels == dict(zip(NAMES, COLOURS, strict=True))
-    assert test.labels == dict(zip(TURNED, COLOURS, strict=True))
-
-
 def test_rows_that_contradict_give_no_label() -> None:
     cells = [*(f"other/{name}" for name in NAMES[:2]), *(f"flat/{name}" for name in NAMES)]
     table = rows("file,label", cells, [*range(10, 12), *range(6)])
@@ -262,18 +216,6 @@ def test_a_first_line_that_names_an_image_is_no_header() -> None:
     assert chosen.values == ["n01", "n02"] * 3
 
 
-def test_a_title_above_the_header_is_said() -> None:
-    table = [["# my data"], *rows("file,label", NAMES, COLOURS)]
-    assert options(table) == ["labels.csv:column2", "none"]
-    found = read(table, labels="labels.csv:column2")
-    assert found.values == COLOURS
-    assert found.notes[0].endswith("first line has too few columns for the rows: # my data")
-
-
-def test_first_line_of_excel_is_no_header() -> None:
-    assert read([["sep=", ""], *rows("file,label", NAMES, COLOURS)]).values == COLOURS
-
-
 def test_text_labels_of_parts_are_numbered_alike(tmp_path: Path) -> None:
     for part, classes in (("train", "abab"), ("val", "bbcc")):
         folder = write_images(tmp_path / "pets" / part, *NAMES[:4])
@@ -285,65 +227,11 @@ def test_text_labels_of_parts_are_numbered_alike(tmp_path: Path) -> None:
     assert not val.files
 
 
-def test_words_and_numbers_have_no_common_numbering(tmp_path: Path) -> None:
-    for part, labels in (("train", "abab"), ("val", "0101")):
-        folder = write_images(tmp_path / "pets" / part, *NAMES[:4])
-        cells = "".join(f"{name},{text}\n" for name, text in zip(NAMES, labels, strict=False))
-        (folder / f"{part}.csv").write_text(f"file,label\n{cells}")
-    with pytest.raises(UnclearError, match=r"numbers in some of train.csv, val.csv, and words in"):
-        drafts(tmp_path / "pets")
-    train, _ = drafts(tmp_path / "pets", labels=f"{tmp_path}/pets/train/train.csv")
-    assert train.classes == ["a", "b"]
-
-
-def test_images_outside_of_the_labelled_folder_are_left_out(tmp_path: Path) -> None:
-    data = write_images(
-        tmp_path / "d", *(f"{part}/{part}{name}" for part in "ab" for name in NAMES)
-    )
-    (data / "l.csv").write_text("".join(f"a{name},{n % 2}\n" for n, name in enumerate(NAMES)))
-    (draft,) = drafts(data, labels=f"{data}/l.csv")
-    assert draft.source["images"] == "d/a"
-    assert draft.samples == 6
-    assert "left out: 6 images outside of a" in draft.notes
-    assert not draft.bad
-
-
 def test_parts_with_different_folders_have_one_numbering(tmp_path: Path) -> None:
     parts = ("train/ape/0.jpg", "train/cat/1.jpg", "train/dog/2.jpg", "val/dog/0.jpg", "test/0.jpg")
     test, train, val = drafts(write_images(tmp_path / "pets", *parts))
     assert "labels" not in test.source
     assert train.source["labels"] == val.source["labels"] == {"folders": ["ape", "cat", "dog"]}
-
-
-def test_folders_of_numbers_are_in_their_order(tmp_path: Path) -> None:
-    data = write_images(tmp_path / "d", *(f"{number % 11}/{number}.jpg" for number in range(22)))
-    (draft,) = drafts(data)
-    assert draft.source["labels"] == {"folders": [str(number) for number in range(11)]}
-
-
-def test_what_is_not_used_is_said(tmp_path: Path) -> None:
-    data = write_images(tmp_path / "d", "cat/0.jpg", "dog/1.jpg", "notes/a.txt", "b.json")
-    (data / "l.csv").write_bytes("file,label\n0.jpg,caf\xe9\n".encode("cp1252"))
-    (data / "cat" / "names.txt").write_text("0.jpg\tx\n1.jpg\ty\n")
-    starter = starter_for(str(data), tmp_path)
-    (draft,) = starter.drafts.values()
-    assert draft.source["labels"] == "folders"
-    pointer, reason, empty, json, txt, csv = starter.about
-    assert pointer.endswith("a source python, docs/pipelines.md")
-    assert reason.startswith("l.csv is not used: ")
-    assert reason.endswith("is not UTF-8 text; save it as UTF-8")
-    assert empty == "notes: no images in this folder"
-    assert json == "not used: 1 .json: b.json"
-    assert csv == "not used: 1 .csv: l.csv"
-    assert txt == "not used: 2 .txt: cat/names.txt, notes/a.txt"
-
-
-def test_columns_that_are_not_used_are_said() -> None:
-    table = rows("file,label,split,width", NAMES, COLOURS, ["train", "test"] * 3, SIZES)
-    assert read(table, labels="labels.csv:label").notes == [
-        "not used: columns of labels.csv: split, width",
-        "split of labels.csv could be parts of the data, which init does not divide",
-    ]
 
 
 def test_a_file_that_is_named_is_taken_alone(tmp_path: Path) -> None:
@@ -368,47 +256,11 @@ def test_bad_samples_of_an_evaluation_are_masked(name: str, on_error: str) -> No
     assert Draft(name, {}, 3, bad="c has nulls").definition()["on_error"] == on_error
 
 
-def test_a_label_that_fills_a_place_is_not_used(tmp_path: Path) -> None:
-    data = write_images(tmp_path / "d", *(f"train_images/a{name}" for name in NAMES))
-    write_images(data, *(f"test_images/b{name}" for name in NAMES))
-    cells = "".join(f"a{name},{number % 3}\n" for number, name in enumerate(NAMES))
-    (data / "train.csv").write_text(f"id,label\n{cells}")
-    (data / "sample.csv").write_text("id,label\n" + "".join(f"b{name},4\n" for name in NAMES))
-    starter = starter_for(str(data), tmp_path)
-    test, train = starter.drafts.values()
-    assert (test.label, train.label) == ("none", "column label of train.csv")
-    assert any("sample.csv is not used: all its rows have '4'" in note for note in starter.about)
-
-
 def test_one_label_of_a_whole_part_is_asked_for() -> None:
     images = [f"{part}/{part}{name}" for part in ("train", "test") for name in NAMES]
     table = rows("file,label", images, [*COLOURS, *["none"] * 6])
     with pytest.raises(UnclearError, match="all labels of test are 'none', which may be none"):
         read(table, images)
-
-
-def test_class_folders_of_one_part_number_the_table_of_another(tmp_path: Path) -> None:
-    train = [f"train/{name}/{name}.jpg" for name in ("ant", "bee", "cow")]
-    data = write_images(tmp_path / "d", *train, "val/0.jpg", "val/1.jpg", "val/2.jpg")
-    (data / "val" / "val.txt").write_text("0.jpg\tbee\n1.jpg\tcow\n2.jpg\tbee\n")
-    first, second = drafts(data, labels=f"{data}/val/val.txt")
-    assert first.classes == second.classes == ["ant", "bee", "cow"]
-    assert first.source["labels"] == "folders"
-    assert isinstance(second.source["labels"], dict)
-    assert second.source["labels"]["classes"] == ["ant", "bee", "cow"]
-    assert second.examples[0] == "0.jpg: 1"
-
-
-def test_text_that_names_images_has_a_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    data = write_images(
-        tmp_path / "tiny", "train/a/0.jpg", "train/b/1.jpg", "val/2.jpg", "val/3.jpg"
-    )
-    (data / "val" / "val.txt").write_text("2.jpg\ta\t3\n3.jpg\tb\t4\n")
-    about = starter_for(str(data), tmp_path).about
-    assert about[-1].endswith("infeed init tiny --labels tiny/val/val.txt")
 
 
 def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:

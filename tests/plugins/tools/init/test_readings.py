@@ -124,36 +124,6 @@ TAKEN: dict[str, tuple[Tree, dict[str, str]]] = {
         tree("train/cat*2", "train/dog*2", "val/jpg/full/cat*2", "test/dog/x*2"),
         {"test": "2 dog", "train": "4 cat,dog", "val/jpg/full": "2 cat"},
     ),
-    # Twelve more public layouts.
-    "Stanford Dogs": (
-        tree("Images/n1-Pug*2", "Images/n2-Husky*3"),
-        {"Images": "5 n1-Pug,n2-Husky"},
-    ),
-    "Stanford Cars": (
-        tree("cars_train*3", "cars_test*2"),
-        {"cars_test": "2 -", "cars_train": "3 -"},
-    ),
-    "Caltech-101": (
-        Tree(
-            "data",
-            [f"101/{c}/image_{n:04}.jpg" for c, k in (("ant", 3), ("bass", 4)) for n in range(k)],
-        ),
-        {"101": "7 ant,bass"},
-    ),
-    "EuroSAT": (
-        tree("EuroSAT/2750/Forest*2", "EuroSAT/2750/River*3"),
-        {"EuroSAT/2750": "5 Forest,River"},
-    ),
-    "LFW": (tree("lfw/Ann_Lee*1", "lfw/Bob_Ray*2"), {"lfw": "3 Ann_Lee,Bob_Ray"}),
-    "iNaturalist mini": (
-        tree("train_mini/0_Aves*2", "train_mini/1_Fungi*2", "val/0_Aves*1", "val/1_Fungi*1"),
-        {"train_mini": "4 0_Aves,1_Fungi", "val": "2 0_Aves,1_Fungi"},
-    ),
-    "Flowers-102": (tree("jpg*3"), {"jpg": "3 -"}),
-    "APTOS, with a label": (
-        tree("train_images*2", "test_images*1", train="id_code,class 00,0 01,4"),
-        {"test_images": "1 -", "train_images": "2 0,4"},
-    ),
 }
 
 ASKED: dict[str, Tree] = {
@@ -193,7 +163,7 @@ ASKED: dict[str, Tree] = {
         "train/a*2",
         "train/b*2",
     ),
-    # Public layouts of those twelve for which no reading is certain.
+    # Public layouts for which no reading is certain.
     "PACS, DomainNet": tree("photo/dog*2", "photo/cat*1", "sketch/dog*2", "sketch/cat*1"),
     "HAM10000": tree("HAM_part_1*2", "HAM_part_2*2", m="image_id,dx 00,nv 01,mel 10,nv 11,bcc"),
     "Market-1501": tree("bounding_box_train*2", "bounding_box_test*2", "query*1", "gt_bbox*2"),

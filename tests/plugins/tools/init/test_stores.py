@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.harness.datasets import jpeg
-from tests.harness.mds import write_mds
 from tests.harness.object_server import ObjectServer
-from tests.harness.tfds import IMAGE, LABEL, write_tfds
 from tests.harness.tfrecords import example, write_records
 
 from infeed.shared.errors import SourceError
 from infeed_tools.init.detect import starter_for
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f") + bytes(100)
-
-
-@pytest.fixture(scope="session")
-def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders that describe themselves, and an index of tokens."""
-    root = tmp_path_factory.mktemp("described")
-    columns = {"image": ("jpeg", None), "label": ("int", 8)}
-    write_mds(root / "mds", columns, [[{"image": jpeg(n), "label": bytes(8)} for n in range(4)]])
-    rows = [{"image": [jpeg(n)], "label": [n % 2]} for n in range(4)]
-    write_tfds(root / "tfds" / "1.0.0", {"image": IMAGE, "label": LABEL}, {"train": [rows]})
-    (root / "tokens").mkdir()
-    header = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 1, 0)
-    arrays = (np.array([8], "<i4"), np.array([0], "<i8"))
-    content = header + b"".join(array.tobytes() for array in arrays)
-    (root / "tokens" / "web.idx").write_bytes(content)
-    return root
 
 
 def text(path: str) -> str:
@@ -59,13 +39,6 @@ def test_of_files(store: ObjectServer, data: Path, path: str) -> None:
     if path == "rows" and not importlib.util.find_spec("pyarrow"):
         pytest.skip("needs PyArrow")
     assert_same(store, data, path)
-
-
-@pytest.mark.parametrize("path", ["mds/", "mds/index.json", "tfds", "tokens"])
-def test_of_folders_that_describe_themselves(
-    store: ObjectServer, described: Path, path: str
-) -> None:
-    assert_same(store, described, path)
 
 
 def test_shards_are_read_in_windows(store: ObjectServer, data: Path) -> None:

@@ -11,7 +11,6 @@ from tests.plugins.tools.loadtest.samples import fake
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
-from infeed_tools.loadtest import runner
 
 QUICK = ("--trainers", "2", "--steps", "20", "--step-ms", "1")
 SEARCH = ("--step-ms", "1", "--duration", "0.2", "--min-utilisation", "0.001", "--find-max")
@@ -50,22 +49,6 @@ def test_the_search_ends_with_a_number(serve: Any) -> None:
     assert list(search["probes"]) == ["1", "2"]
 
 
-def test_a_search_that_is_interrupted_reports_its_last_test(
-    serve: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = runner.run_load
-
-    def run_load(*arguments: Any, **options: Any) -> Any:
-        tally = real(*arguments, **options)
-        tally.interrupted = True
-        return tally
-
-    monkeypatch.setattr(runner, "run_load", run_load)
-    result = run(serve(fake()).address, "numbers", "--trainers", "8", *SEARCH)
-    assert result.exit_code == 130, result.output
-    assert "interrupted: the figures so far" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -77,17 +60,6 @@ def test_a_wrong_option_has_status_2(options: tuple[str, ...], named: str) -> No
     result = run("127.0.0.1:1", "numbers", *options)
     assert result.exit_code == 2, result.output
     assert named in " ".join(result.stderr.replace("│", " ").split())
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_loses_neither_the_text_nor_the_other_file(serve: Any, tmp_path: Path) -> None:
-    html = tmp_path / "report.html"
-    address = serve(fake()).address
-    result = run(address, "numbers", *QUICK, "--json", "/dev/full", "--html", str(html))
-    assert result.exit_code != 0
-    assert "/dev/full" in str(result.exception)
-    assert "Audit: exact" in result.stdout
-    assert html.read_text().endswith("</html>\n")
 
 
 def test_a_test_without_a_server_leaves_no_file(tmp_path: Path) -> None:

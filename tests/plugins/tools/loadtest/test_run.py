@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -76,28 +75,6 @@ def interrupted(address: str, is_due: Callable[[Tally], object], **options: Any)
 def test_an_interrupt_leaves_the_report_so_far(serve: Any) -> None:
     made = interrupted(serve(fake()).address, lambda tally: tally.samples, trainers=2, duration=600)
     assert summarize(made).exact
-
-
-def test_servers_that_stop_for_good_are_seen(serve: Any) -> None:
-    ended = threading.Event()
-
-    def before_batch(position: int) -> None:
-        if position >= 40:
-            ended.wait(60)
-
-    def progress(tally: Tally) -> None:
-        if tally.ended_at:
-            ended.set()
-
-    server = serve(fake(before_batch=before_batch))
-    plan = LoadPlan(trainers=1, duration=0.5, step_ms=1)
-    made = run_load(server.address, "numbers", plan, progress=progress)
-    ended.set()
-    last = made.trainers[0].last
-    assert last is not None
-    assert last.unanswered_at is not None
-    assert summarize(made).figures.unanswered_seconds > 0
-    assert made.failures == []
 
 
 def test_a_missing_pipeline_is_named_at_once(serve: Any) -> None:

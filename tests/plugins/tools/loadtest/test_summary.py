@@ -40,14 +40,6 @@ def test_utilisation_is_compute_over_time_of_the_worst_rank() -> None:
     assert slow.wait_p50 == slow.wait_p99 == slow.wait_max == 0.01
 
 
-def test_the_first_step_counts_nowhere() -> None:
-    made = tally(LoadPlan(trainers=1, step_ms=10, warm_up=0))
-    made.add(0, point(steps([0, 1, 2], wait_seconds=np.array([9.0, 0.0, 0.0]))))
-    summary = summarize(made)
-    assert (summary.figures.steps, summary.figures.wait_max) == (2, 0.0)
-    assert summary.trainers[0].first_batch_seconds == 1.0
-
-
 @pytest.fixture
 def short_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a verdict rest on the second that a made-up test lasts."""
@@ -70,12 +62,6 @@ def test_a_wait_without_a_batch_counts_up_to_the_end(
     assert summary.figures.unanswered_seconds == pytest.approx(unanswered)
     assert summary.figures.wait_max == pytest.approx(unanswered)
     assert summary.utilisation == pytest.approx(utilisation, abs=0.01)
-
-
-def test_a_wait_for_the_first_batch_counts_nowhere() -> None:
-    made = tally(LoadPlan(trainers=1))
-    made.add(0, point(steps([]), unanswered_at=0.3))
-    assert summarize(made).figures.unanswered_seconds == 0
 
 
 def test_verdict_names_the_worst_rank_and_the_cause(short_verdicts: None) -> None:
@@ -105,31 +91,6 @@ def test_a_test_without_a_batch_fails() -> None:
     assert "nothing was measured, for 1 of 1 trainers had no batch" in text_report(summary)
 
 
-def test_an_inexact_audit_has_its_findings_and_notes() -> None:
-    made = tally(LoadPlan(trainers=1), on_error="substitute")
-    given = point(steps(list(range(20))))
-    given.sample_ids[0, 0] = 1  # in place of the bad sample 0
-    made.add(0, given)
-    summary = summarize(made)
-    assert not summary.ok
-    text = text_report(summary)
-    assert "Audit: NOT exact" in text
-    assert "epoch 0: 1 sample lost: 0\n" in text
-    assert "on_error: substitute fills the slots of bad samples" in text
-
-
-def test_a_bin_of_the_plots_is_longer_than_a_step() -> None:
-    made = tally(LoadPlan(trainers=1, step_ms=3000, warm_up=0))
-    made.ended_at = 40.0
-    times = {"requested_at": np.arange(13) * 3.0, "busy_seconds": 3.0}
-    made.add(0, point(steps(list(range(13)), **times), at=40.0))
-    series = summarize(made).series
-    assert series.bin_seconds == 4
-    assert None not in series.utilisation[0][1:-1]
-    made = tally(LoadPlan(trainers=1, step_ms=30_000))
-    assert summarize(made).series.bins == 1
-
-
 def test_json_has_the_figures() -> None:
     document = json.loads(json.dumps(to_json(summarize(starved()))))
     assert document["utilisation"] == pytest.approx(0.5)
@@ -154,33 +115,12 @@ def test_lost_server_is_named_first_and_is_a_failure() -> None:
     assert document["lost_servers"] == {"a:1": pytest.approx(0.9)}
 
 
-def test_server_that_came_back_was_lost_too(short_verdicts: None) -> None:
-    made = starved()
-    made.add(0, point(steps([]), at=0.9, lost_servers=("a:1",)))
-    made.add(0, point(steps([]), at=0.95))
-    summary = summarize(made)
-    assert summary.checks[0].value == "a:1 was lost by second 0.9 and came back"
-    assert not summary.ok
-    assert summary.verdict.cause == "transforms"  # of the time since
-
-
 def test_lost_servers_can_be_allowed() -> None:
     made = starved(allow_lost_servers=True)
     made.add(0, point(steps([]), at=0.9, lost_servers=("a:1",)))
     summary = summarize(made)
     assert summary.ok
     assert "ok: lost servers: a:1 was lost by second 0.9 (any, as asked)" in text_report(summary)
-
-
-@pytest.mark.parametrize("available", [0.0, 0.5, 3.5])
-def test_processors_of_other_processes_are_named(available: float) -> None:
-    made = tally(LoadPlan(trainers=1, step_ms=10, warm_up=0))
-    server = busy_server(
-        transform_seconds=0.1, cpu_seconds=0.4, cores=4.0, available_cores=available
-    )
-    made.add(0, point(steps([*range(10)]), server_reports={"a:1": server}))
-    note = "other processes left 0.5 of 4 processors to a:1"
-    assert (note in text_report(summarize(made))) == (available == 0.5)
 
 
 def test_processes_behind_one_address_are_one_server() -> None:
@@ -216,14 +156,3 @@ def test_a_batch_that_comes_again_is_found() -> None:
     (audit,) = summarize(made).audits
     assert not audit.exact
     assert audit.outcome.again == ((4, 8),)
-
-
-def test_equal_warnings_of_ranks_are_one_event() -> None:
-    made = tally(LoadPlan(trainers=3))
-    for rank, at in ((0, 1.0), (1, 1.5), (0, 9.0)):
-        messages = ((at, "server:7470 is lost"),)
-        made.add(rank, point(steps([0], rank, 3), messages=messages))
-    assert made.events() == [
-        (1.0, "ranks 0, 1: server:7470 is lost"),
-        (9.0, "rank 0: server:7470 is lost"),
-    ]

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import yaml
 from tests.harness.datasets import jpeg
 from tests.harness.process import ROOT
@@ -27,7 +26,6 @@ from infeed_formats.arrays.source import ArrayReader
 from infeed_server.pipeline.load import parse
 from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
 from infeed_server.sources.registry import open_source
-from infeed_tools.pack.fields import fields_of
 from infeed_tools.pack.options import Part
 from infeed_tools.pack.shards import serve_lines
 
@@ -38,12 +36,6 @@ def test_parts_and_order_of_work_do_not_change_a_byte(arrays: Path, tmp_path: Pa
         packed = run_pack(arrays, tmp_path / "parts", Part(index, 3))
         assert (packed.manifest is not None) == (index == 1)
     assert files_of(tmp_path / "one") == files_of(tmp_path / "parts")
-
-
-def test_workers_do_not_change_a_byte(arrays: Path, tmp_path: Path) -> None:
-    for count in (1, 3):
-        run_pack(arrays, tmp_path / str(count), workers=count)
-    assert files_of(tmp_path / "1") == files_of(tmp_path / "3")
 
 
 @pytest.mark.parametrize("original", ["arrays", "pictures"])
@@ -60,14 +52,6 @@ def test_printed_yaml_serves_the_same_values_in_the_same_order(
     served, expected = (served_rows(server, name) for name in ("packed", "all"))
     assert served == expected
     assert {len(rows) for rows in served.values()} == {packed.plan.samples}
-
-
-def test_columns_that_are_not_declared_are_refused(
-    arrays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ArrayReader, "read", lambda _, indices: {"y": indices})
-    with pytest.raises(SourceError, match="its read returned the columns y; columns declares "):
-        run_pack(arrays, tmp_path / "packed")
 
 
 def test_a_sample_that_the_reader_raises_for_is_bad(
@@ -221,32 +205,6 @@ def test_bad_images_end_the_pack_or_are_skipped_or_kept(photos: Path, tmp_path: 
         assert files_of(dest)[first] == before[first]
 
 
-def test_shards_without_a_good_sample_are_empty_and_a_pack_is_not(
-    photos: Path, tmp_path: Path
-) -> None:
-    options = {"short_side": 20, "on_error": "skip", "samples_per_shard": 1}
-    files = sorted((tmp_path / "photos").glob("*/*.jpg"))
-    files[3].write_bytes(jpeg(3)[:500])
-    manifest = run_pack(photos, tmp_path / "packed", **options).manifest
-    assert manifest is not None
-    assert [shard["samples"] for shard in manifest["shards"]] == [1, 1, 1, 0, 1, 1, 1, 1, 1]
-    for file in files:
-        file.write_bytes(jpeg(3)[:500])
-    with pytest.raises(ConfigError, match="each sample is bad"):
-        run_pack(photos, tmp_path / "bad", **options)
-
-
-def test_names_of_files_may_be_no_utf_8(photos: Path, tmp_path: Path) -> None:
-    for name, content in ((b"\xfe.jpg", jpeg(3)[:500]), (b"\xff.jpg", jpeg(3))):
-        (tmp_path / "photos/class 0" / os.fsdecode(name)).write_bytes(content)
-    packed = run_pack(photos, tmp_path / "packed", short_side=20, on_error="skip")
-    assert packed.manifest is not None
-    (bad,) = [bad for shard in packed.manifest["shards"] for bad in shard["skipped"]]
-    assert os.fsencode(bad["file"]) == b"class 0/\xfe.jpg"
-    origins = [gzip.decompress(path.read_bytes()) for path in tmp_path.glob("packed/*.gz")]
-    assert b"\tclass 0/\xff.jpg\t" in b"".join(origins)
-
-
 def test_records_that_cannot_be_read_are_skipped_and_never_kept(
     arrays: Path, tmp_path: Path
 ) -> None:
@@ -324,12 +282,6 @@ def test_options_that_do_not_fit_the_source_are_refused(
         run_pack(file, tmp_path / "packed", **options)
 
 
-def test_a_field_without_a_fixed_shape_is_refused() -> None:
-    spec = tf.TensorSpec([None], tf.int64)
-    with pytest.raises(ConfigError, match=r"field 'ids' has the shape .*; pad it in the source"):
-        fields_of({"ids": spec}, [])
-
-
 def command(file: Path, dest: Path) -> list[str]:
     """Returns the command that packs with two workers, one sample in a shard."""
     program = "import sys; from infeed.cli import main; sys.exit(main())"
@@ -337,8 +289,12 @@ def command(file: Path, dest: Path) -> list[str]:
     return [sys.executable, "-c", program, "pack", str(file), str(dest), *options]
 
 
-def kill_and_continue(arrays: Path, tmp_path: Path, kills: int) -> None:
-    """Kills packs when random numbers of files are there, then lets one end."""
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_packs_continue_with_the_same_bytes(
+    arrays: Path, tmp_path: Path, kills: int
+) -> None:
+    """Packs are killed when random numbers of files are there, and one may end."""
     dest = tmp_path / "killed"
     dest.mkdir()
     rng = random.Random(0)
@@ -360,15 +316,3 @@ def kill_and_continue(arrays: Path, tmp_path: Path, kills: int) -> None:
     assert result.returncode == 0, result.stderr
     run_pack(arrays, tmp_path / "whole", samples_per_shard=1)
     assert files_of(dest) == files_of(tmp_path / "whole")
-
-
-def test_killed_pack_continues_with_the_same_bytes(arrays: Path, tmp_path: Path) -> None:
-    kill_and_continue(arrays, tmp_path, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_packs_killed_twenty_times_continue_with_the_same_bytes(
-    arrays: Path, tmp_path: Path
-) -> None:
-    kill_and_continue(arrays, tmp_path, 20)

@@ -80,13 +80,6 @@ def test_reading_for_a_cache_is_no_limit() -> None:
     assert found(replace(READ, cached=True), SMALL, run=READS) == []
 
 
-def test_reading_is_the_limit_of_what_more_cores_can_do() -> None:
-    beside_others = replace(READS, available_cores=1.0)  # which is all of the cores it could have
-    assert len(found(READ, SMALL, run=beside_others)) == 1
-    assert found(READ, SMALL, run=replace(beside_others, source_seconds=0.2)) == []
-    assert found(READ, SMALL, run=replace(READS, source_seconds=0.8)) == []
-
-
 @pytest.mark.parametrize(("cpu", "is_doubted"), [(0.003, False), (0.006, True), (0.002, True)])
 def test_stages_far_from_the_run_are_doubted(cpu: float, is_doubted: bool) -> None:
     stage = Stage("transform", "crop", Cost(cpu, cpu), 8, 8)

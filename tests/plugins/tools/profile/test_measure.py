@@ -122,12 +122,6 @@ def test_function_in_python_is_a_stage_beside_reading(folder: Path) -> None:
     assert kinds == [("read", "read arrays"), ("map", "map functions_of_profile:double")]
 
 
-def test_arrays_that_are_sent_as_they_are_need_no_graph(folder: Path) -> None:
-    profile = profile_of(folder, "source: {arrays: x.npz}", "[]", Options(0.05, batch_size=3))
-    assert [stage.kind for stage in profile.stages] == ["read", "encode"]
-    assert (profile.batch_size, profile.wire_bytes) == (3, 64 * 64 * 4)
-
-
 def test_stages_before_cache_are_those_of_the_first_epoch(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,38 +139,12 @@ def test_stages_before_cache_are_those_of_the_first_epoch(
     assert re.fullmatch(r"infeed-jpeg decodes 100.0% of \d+ pictures", document["decoder"])
 
 
-@pytest.mark.slow
-def test_bad_samples_are_counted_and_left_out(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for photo in (folder / "photos").iterdir():
-        (tmp_path / "some").mkdir(exist_ok=True)
-        (tmp_path / "some" / photo.name).write_bytes(photo.read_bytes())
-    (tmp_path / "some" / "03.jpg").write_bytes(b"not an image")
-    transforms = "[decode_image: {field: image}, resize: {field: image, size: [8, 8]}]"
-    source = f"source: {{images: {tmp_path / 'some'}}}"
-    profile = profile_of(folder, source, transforms)
-    assert (profile.bad_samples, profile.samples) == (1, 11)
-    assert "03.jpg" in profile.bad_example
-    assert "transforms[0].decode_image" in profile.bad_example
-    assert profile.run is not None
-    assert not list(tmp_path.rglob("*.jsonl")), "a profile writes no quarantine"
-
-
 def test_pipeline_with_bad_samples_only_names_one(folder: Path, tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.jpg").write_bytes(b"not an image")
     transforms = "[decode_image: {field: image}, resize: {field: image, size: [8, 8]}]"
     with pytest.raises(SampleError, match=r"all 4 samples .* transforms\[0\].decode_image: "):
         profile_of(folder, f"source: {{images: {tmp_path}}}", transforms)
-
-
-@pytest.mark.slow
-def test_large_samples_are_fewer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infeed_tools.profile.samples._MAX_KEPT_BYTES", 3 * 64 * 64 * 4)
-    profile = profile_of(folder, "source: {arrays: x.npz}", "[cast: {field: x, dtype: int32}]")
-    assert (profile.samples, profile.bad_samples) == (4, 0)
 
 
 def test_dataset_has_its_total_alone(folder: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import io
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -185,25 +184,6 @@ def test_a_server_that_does_not_run_is_an_error() -> None:
     assert "connection refused; is infeed serve running" in message
 
 
-def test_a_port_without_http_is_an_error_that_says_so() -> None:
-    sent = b"\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x80"
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with closing(connection):
-                connection.recv(1 << 16)
-                connection.sendall(sent)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        message = error(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        thread.join()
-    assert "the answer is not HTTP" in message
-    assert "give the address of --http" in message
-    assert "With --http-tls, the address begins with https://" in message
-
-
 @pytest.mark.parametrize(
     ("reported", "target", "url"),
     [
@@ -220,15 +200,6 @@ def test_the_address_for_trainers_leads_to_the_control_plane(
     control = ControlPlane.of_server(target, None, None)
     assert control is not None
     assert control.url == url
-
-
-def test_an_unreachable_control_plane_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="host-a:7470: its control plane is http://127"):
-        ControlPlane.of_server("host-a:7470", None, None)
-    monkeypatch.setattr(GrpcTransport, "control_plane", lambda *_: "")
-    with pytest.raises(ConfigError, match=r"tells of no control plane.* instead of --http off"):
-        ControlPlane.of_server("host-a:7470", None, None)
 
 
 def test_another_server_is_an_error(serve_http: Serve) -> None:
@@ -252,31 +223,6 @@ def shown(status: dict[str, Any], width: int, note: str = "") -> str:
     with console.capture() as capture:
         console.print(status_view("http://a:1", status, width, note), highlight=False)
     return capture.get()
-
-
-def test_columns_that_do_not_fit_are_left_out_whole() -> None:
-    wide, narrow = (shown(STATUS, width).splitlines() for width in (160, 80))
-    assert max(map(len, narrow)) <= 80
-    for lines in (wide, narrow):
-        assert "…" not in "".join(lines)
-        titles = [line for line in lines if "pipeline  " in line or line.split()[:1] == ["rank"]]
-        assert len(titles) == 2
-        assert "samples/s" in titles[0]
-        assert "data ready" in titles[1]
-        assert ("unsent" in titles[0]) == ("from" in titles[1]) == (lines is wide)
-        assert sum(line.split()[:1] in (["0"], ["1"]) for line in lines) == 2
-
-
-def test_notes_are_before_the_trainers() -> None:
-    status = copy.deepcopy(STATUS)
-    (pipeline,) = status["pipelines"]
-    pipeline["totals"] |= {"source_errors": 3.0, "quarantine_failures": 1.0}
-    pipeline["source_error"] = {"error": "a.npz\x1b changed"}
-    pipeline["jobs"][0]["trainers"] *= 50
-    text = shown(status, 400, "no answer")
-    assert "no answer" in text.splitlines()[1]
-    assert "batches refused for their data: 3, last: a.npz\\x1b changed" in text
-    assert ", 1 not logged" in text
 
 
 class FakeControl(ControlPlane):
