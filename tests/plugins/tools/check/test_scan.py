@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 from tests.harness.native_double import DecoderDouble
 
-from infeed_formats.arrays.source import ArrayReader
 from infeed_server.pipeline.load import parse_yaml
 from infeed_tools.check.report import PipelineReport
 from infeed_tools.check.scan import scan_pipeline
