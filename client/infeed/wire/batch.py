@@ -7,7 +7,6 @@ and other small messages use the generated protobuf classes; chunk.py encodes th
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -28,21 +27,14 @@ MAX_PAYLOAD_BYTES = 1 << 36
 class Payload:
     """The fields of a batch as they are sent; numbers are not copied, byte strings are joined."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        arrays: Mapping[str, Array],
-        *,
-        shared: bool = False,
-        has_checksums: bool = True,
-    ) -> None:
-        """A `shared` one keeps its chunks, for several streams. Thread-safe."""
+    def __init__(self, spec: Spec, arrays: Mapping[str, Array], *, shared: bool = False) -> None:
+        """A `shared` one has the messages of its chunks, with checksums, for several streams."""
         self.spec = spec
-        self._has_checksums = has_checksums
         self.layouts: list[tuple[int, int]] = []
         """Offset and size of each field, in bytes."""
         self.size = 0
         self._parts: list[memoryview] = []
+        self._messages: list[bytes] | None = None
         for field in spec:
             padding = -self.size % ALIGNMENT
             views = _encode_field(field, arrays[field.name])
@@ -50,40 +42,25 @@ class Payload:
             self._parts += (memoryview(bytes(padding)), *views)
             self.layouts.append((self.size + padding, size))
             self.size += padding + size
-        self._rest = self._encode_chunks(CHUNK_BYTES) if shared else None
-        self._kept: list[bytes] = []
-        self._lock = threading.Lock()
+        if shared:
+            self._messages = [b"".join(chunk) for chunk in self.chunks()]
 
-    def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
-        """Yields the messages of the chunks, each in pieces."""
-        if self._rest is None:
-            yield from self._encode_chunks(chunk_bytes)
-            return
-        chunks = -(-self.size // CHUNK_BYTES)
-        for number in range(chunks):
-            with self._lock:
-                if number == len(self._kept):
-                    self._kept.append(b"".join(next(self._rest)))
-                    if len(self._kept) == chunks:  # the arrays are not needed any longer
-                        self._parts, self._rest = [], iter(())
-            yield (self._kept[number],)
+    def chunks(
+        self, chunk_bytes: int = CHUNK_BYTES, *, has_checksums: bool = True
+    ) -> Iterator[tuple[bytes | memoryview, ...]]:
+        """Returns the messages of the chunks, each in pieces."""
+        if self._messages is not None:
+            return ((message,) for message in self._messages)
+        encode = partial(encode_chunk, has_checksum=has_checksums)
+        return map(encode, _split_chunks(self._parts, chunk_bytes))
 
     def copy_into(self, memory: Array) -> None:
         """Copies the payload to the beginning of `memory`, uint8."""
-        with self._lock:
-            parts, kept = self._parts, tuple(self._kept)
-        if not parts:
-            sizes = (min(CHUNK_BYTES, self.size - at) for at in range(0, self.size, CHUNK_BYTES))
-            parts = [memoryview(chunk)[-size:] for chunk, size in zip(kept, sizes, strict=True)]
         begin = 0
-        for part in parts:
+        for part in self._parts:
             end = begin + len(part)
             memory[begin:end] = np.frombuffer(part, np.uint8)  # without the interpreter's lock
             begin = end
-
-    def _encode_chunks(self, chunk_bytes: int) -> Iterator[tuple[bytes | memoryview, ...]]:
-        encode = partial(encode_chunk, has_checksum=self._has_checksums)
-        return map(encode, _split_chunks(self._parts, chunk_bytes))
 
 
 _NO_PAYLOAD = Payload((), {})
@@ -95,18 +72,18 @@ class EncodedBatch:
 
     header: stream_pb2.BatchHeader
     payload: Payload
+    has_checksums: bool = True
+    """Whether the payload has them."""
 
     def message_count(self, chunk_bytes: int = CHUNK_BYTES) -> int:
         return 1 + -(-self.payload.size // chunk_bytes)
 
-    def in_block(
-        self, request: stream_pb2.BatchRequest, block: int, memory: Array, *, has_checksum: bool
-    ) -> EncodedBatch:
+    def in_block(self, request: stream_pb2.BatchRequest, block: int, memory: Array) -> EncodedBatch:
         """Moves the payload into a block of shared memory, and returns the batch without it."""
         self.payload.copy_into(memory)
         header = self.header
         header.block = block
-        if has_checksum:
+        if self.has_checksums:
             header.payload_checksum = checksum(memory[: self.payload.size].data)
         header.checksum = answer_checksum(request, header, self.payload.spec)
         return EncodedBatch(header, _NO_PAYLOAD)
@@ -114,7 +91,7 @@ class EncodedBatch:
     def messages(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
         """Yields the messages in order, the header and then the chunks, each in pieces."""
         yield (stream_pb2.StreamBatchesResponse(header=self.header).SerializeToString(),)
-        yield from self.payload.chunks(chunk_bytes)
+        yield from self.payload.chunks(chunk_bytes, has_checksums=self.has_checksums)
 
 
 def encode_batch(
@@ -125,6 +102,8 @@ def encode_batch(
     sample_ids: Array,
     mask: Array,
     position_count: int | None = None,
+    *,
+    has_checksums: bool = True,
 ) -> EncodedBatch:
     """Encodes the answer to a request."""
     header = stream_pb2.BatchHeader(
@@ -140,7 +119,7 @@ def encode_batch(
     for offset, size in payload.layouts:
         header.layouts.add(offset=offset, size=size)
     header.checksum = answer_checksum(request, header, payload.spec)
-    return EncodedBatch(header, payload)
+    return EncodedBatch(header, payload, has_checksums)
 
 
 def encode_end(request: stream_pb2.BatchRequest, position_count: int) -> stream_pb2.EndOfData:

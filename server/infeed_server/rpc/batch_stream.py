@@ -167,8 +167,7 @@ class _Stream:
         memory, size = self._streams.shared_memory, self._stream.payload_bytes
         if memory is None or memory.refusal or not size or self._opening.blocks <= 0:
             return None
-        count = self._opening.blocks
-        return memory.open_pool(count, size, has_checksum=self._stream.has_checksums)
+        return memory.open_pool(self._opening.blocks, size)
 
     def _offer(self) -> stream_pb2.SharedMemory:
         blocks, memory = self._blocks, self._streams.shared_memory

@@ -64,14 +64,11 @@ _RETRY_SECONDS = 0.1
 class BlockPool:
     """The blocks of one stream. They have no memory until they are used. Thread-safe."""
 
-    def __init__(
-        self, count: int, block_bytes: int, budget: MemoryBudget, *, has_checksum: bool
-    ) -> None:
+    def __init__(self, count: int, block_bytes: int, budget: MemoryBudget) -> None:
         self.key = secrets.token_bytes(KEY_BYTES)
         self.block_bytes = block_bytes
         self.count = min(count, MAX_BLOCKS)
         self._budget = budget
-        self._has_checksum = has_checksum
         self._memory: list[Array] = []
         self._free: list[int] = []
         self._lent: set[int] = set()
@@ -105,7 +102,7 @@ class BlockPool:
         if batch.payload.size > self.block_bytes or (block := self._take()) is None:
             return batch
         number, memory = block
-        return batch.in_block(request, number, memory, has_checksum=self._has_checksum)
+        return batch.in_block(request, number, memory)
 
     def free(self, numbers: Sequence[int]) -> None:
         """Takes blocks back. Raises `InvalidRequestError` for one that the client has not."""
@@ -163,9 +160,9 @@ class SharedMemory:
         else:
             threading.Thread(target=self._accept, name="infeed-blocks", daemon=True).start()
 
-    def open_pool(self, count: int, block_bytes: int, *, has_checksum: bool) -> BlockPool:
+    def open_pool(self, count: int, block_bytes: int) -> BlockPool:
         """Opens the pool of a stream; it must be closed with `close_pool`."""
-        pool = BlockPool(count, block_bytes, self._budget, has_checksum=has_checksum)
+        pool = BlockPool(count, block_bytes, self._budget)
         self._pools[pool.key] = pool
         return pool
 

@@ -181,6 +181,7 @@ class BatchStream:
             answer.sample_ids,
             answer.mask,
             answer.position_count,
+            has_checksums=self.has_checksums,
         )
         self.session.set_batch_bytes(batch.header.payload_size)
         return batch
@@ -189,6 +190,4 @@ class BatchStream:
         arrays = batch.arrays
         if self.finish_on_server:
             arrays = finish(arrays, self.pipeline.finish_transforms, batch.mask)
-        # Streams that share a payload may differ in this.
-        has_checksums = shared or self.has_checksums
-        return Payload(self.spec, arrays, shared=shared, has_checksums=has_checksums)
+        return Payload(self.spec, arrays, shared=shared)

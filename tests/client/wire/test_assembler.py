@@ -62,7 +62,7 @@ def batch_messages(request_id: int = 0, start: int = 12, memory: Any = None) -> 
         request(request_id, start), start, 1, wire.Payload(SPEC, arrays), ids, mask
     )
     if memory is not None:
-        batch = batch.in_block(request(request_id, start), 1, memory, has_checksum=True)
+        batch = batch.in_block(request(request_id, start), 1, memory)
     return [b"".join(pieces) for pieces in batch.messages(chunk_bytes=40)]
 
 

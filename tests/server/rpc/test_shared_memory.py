@@ -93,7 +93,7 @@ def descriptors(pool: BlockPool, answer: bytes = b"\1") -> list[int]:
 def test_batches_are_placed_in_free_blocks(
     memory: SharedMemory, share: Any, budget: MemoryBudget
 ) -> None:
-    pool = memory.open_pool(2, SIZE, has_checksum=False)
+    pool = memory.open_pool(2, SIZE)
     assert not pool.place(REQUEST, batch(0)).header.block  # no client has the blocks
     client = share(pool)
     placed = [pool.place(REQUEST, batch(value)) for value in (5, 6, 7)]
@@ -111,13 +111,10 @@ def test_batches_are_placed_in_free_blocks(
     assert (arrays[0] == 5).all()
 
 
-@pytest.mark.parametrize("sent", [False, True], ids=["arrays", "chunks"])
-def test_a_shared_payload_is_placed(memory: SharedMemory, share: Any, sent: bool) -> None:
-    pool = memory.open_pool(1, SIZE, has_checksum=True)
+def test_a_shared_payload_is_placed(memory: SharedMemory, share: Any) -> None:
+    pool = memory.open_pool(1, SIZE)
     client = share(pool)
     encoded = batch(5, shared=True)
-    if sent:
-        list(encoded.messages())
     assert pool.place(REQUEST, encoded).header.payload_checksum
     assert (client.lend(1, SIZE) == 5).all()
     memory.close_pool(pool)
@@ -127,7 +124,7 @@ def test_memory_is_taken_as_it_is_used(
     budget: MemoryBudget, memory: SharedMemory, share: Any
 ) -> None:
     budget.limit = 8 * 3 * SIZE
-    pool = memory.open_pool(64, SIZE, has_checksum=False)
+    pool = memory.open_pool(64, SIZE)
     share(pool)
     blocks = [pool.place(REQUEST, batch(1)).header.block for _ in range(5)]
     assert blocks == [1, 2, 0, 0, 0]  # what it holds is at most an eighth of what is free
@@ -136,7 +133,7 @@ def test_memory_is_taken_as_it_is_used(
 
 
 def test_a_block_that_is_not_lent_cannot_be_returned(memory: SharedMemory, share: Any) -> None:
-    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    pool = memory.open_pool(1, SIZE)
     share(pool)
     for number in (0, 1, 2, -1):
         with pytest.raises(InvalidRequestError, match=f"block {number} was returned"):
@@ -150,7 +147,7 @@ def test_a_block_that_is_not_lent_cannot_be_returned(memory: SharedMemory, share
 def test_a_block_that_is_returned_late_takes_no_memory(
     memory: SharedMemory, share: Any, budget: MemoryBudget
 ) -> None:
-    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    pool = memory.open_pool(1, SIZE)
     share(pool)
     pool.place(REQUEST, batch(1))
     memory.close_pool(pool)
@@ -160,23 +157,23 @@ def test_a_block_that_is_returned_late_takes_no_memory(
 
 
 def test_a_batch_that_is_larger_than_a_block_stays_in_chunks(budget: MemoryBudget) -> None:
-    pool = BlockPool(1, SIZE // 2, budget, has_checksum=False)
+    pool = BlockPool(1, SIZE // 2, budget)
     descriptors(pool)
     assert not pool.place(REQUEST, batch(1)).header.block
 
 
 def test_a_client_gets_128_blocks_at_most(budget: MemoryBudget) -> None:
-    assert BlockPool(1 << 62, SIZE, budget, has_checksum=False).count == 128
+    assert BlockPool(1 << 62, SIZE, budget).count == 128
 
 
 def test_a_client_that_has_not_mapped_the_blocks_gets_none(budget: MemoryBudget) -> None:
-    pool = BlockPool(1, SIZE, budget, has_checksum=False)
+    pool = BlockPool(1, SIZE, budget)
     descriptors(pool, answer=b"")
     assert not pool.place(REQUEST, batch(1)).header.block
 
 
 def test_blocks_that_are_mapped_after_the_end_are_not_used(budget: MemoryBudget) -> None:
-    pool = BlockPool(1, SIZE, budget, has_checksum=False)
+    pool = BlockPool(1, SIZE, budget)
     pool.close()
     descriptors(pool)
     assert not pool.place(REQUEST, batch(1)).header.block
@@ -187,7 +184,7 @@ def test_blocks_that_are_mapped_after_the_end_are_not_used(budget: MemoryBudget)
 def test_a_server_that_was_short_of_descriptors_goes_on(
     memory: SharedMemory, path: str, share: Any
 ) -> None:
-    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    pool = memory.open_pool(1, SIZE)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket(socket.AF_UNIX) as connection:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
@@ -208,7 +205,7 @@ def test_a_server_short_of_descriptors_shares_nothing(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr("os.memfd_create", refuse)
-    pool = memory.open_pool(3, SIZE, has_checksum=False)
+    pool = memory.open_pool(3, SIZE)
     with pytest.raises(OSError, match="the server passed 0 of 3 blocks"):
         share(pool)
     memory.close_pool(pool)
@@ -225,7 +222,7 @@ def test_a_kernel_without_the_noexec_flag_shares_memory(
         return create(name, flags)
 
     monkeypatch.setattr("os.memfd_create", create_before_linux_6_3)
-    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    pool = memory.open_pool(1, SIZE)
     share(pool)
     memory.close_pool(pool)
 
@@ -243,7 +240,7 @@ def test_no_descriptor_is_left_by_memory_that_cannot_be_made(
     monkeypatch.setattr("os.ftruncate", refuse)
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(OSError, match=r"\[Errno 27\]"):
-        BlockPool(1, SIZE, budget, has_checksum=False).share(ours)
+        BlockPool(1, SIZE, budget).share(ours)
     for file in created:
         with pytest.raises(OSError, match=r"\[Errno 9\]"):
             os.fstat(file)
@@ -261,7 +258,7 @@ def refused(action: Callable[[], object]) -> bool:
 
 
 def test_a_client_can_only_read(budget: MemoryBudget) -> None:
-    pool = BlockPool(1, SIZE, budget, has_checksum=False)
+    pool = BlockPool(1, SIZE, budget)
     (file,) = descriptors(pool)
     pool.place(REQUEST, batch(5))
     link = f"/proc/self/fd/{file}"
@@ -304,12 +301,12 @@ def libc_call(name: str) -> Callable[..., None]:
 def test_a_key_serves_once_and_only_its_own_pool(
     memory: SharedMemory, path: str, share: Any
 ) -> None:
-    pools = [memory.open_pool(1, SIZE, has_checksum=False) for _ in range(2)]
+    pools = [memory.open_pool(1, SIZE) for _ in range(2)]
     clients = [share(pool) for pool in pools]
     for value, pool in enumerate(pools, 5):
         pool.place(REQUEST, batch(value))
     assert [int(client.lend(1, SIZE)[0]) for client in clients] == [5, 6]
-    unused, closed = (memory.open_pool(1, SIZE, has_checksum=False) for _ in range(2))
+    unused, closed = (memory.open_pool(1, SIZE) for _ in range(2))
     memory.close_pool(closed)
     for key in (pools[0].key, closed.key, unused.key[:15], unused.key[:1], bytes(16), b"short"):
         with socket.socket(socket.AF_UNIX) as connection:
@@ -338,14 +335,14 @@ def test_clients_wait_while_there_are_too_many(
 ) -> None:
     monkeypatch.setattr(shared_memory, "_PEER_TIMEOUT_SECONDS", 600.0)
     monkeypatch.setattr("infeed.wire.shared_memory._TIMEOUT_SECONDS", 0.05)
-    pool = memory.open_pool(1, SIZE, has_checksum=False)
+    pool = memory.open_pool(1, SIZE)
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as silent:
             silent.connect(path + SOCKET_SUFFIX)
             with pytest.raises(TimeoutError):
                 share(pool)
     monkeypatch.setattr("infeed.wire.shared_memory._TIMEOUT_SECONDS", 60.0)
-    other = memory.open_pool(1, SIZE, has_checksum=False)
+    other = memory.open_pool(1, SIZE)
     share(other)
     memory.close_pool(other)
     memory.close_pool(pool)
@@ -358,7 +355,7 @@ def test_nothing_is_left_open(memory: SharedMemory, share: Any) -> None:
         return maps + sum("infeed-block" in str(link.readlink()) for link in links)
 
     before = count()
-    pool = memory.open_pool(3, SIZE, has_checksum=False)
+    pool = memory.open_pool(3, SIZE)
     client = share(pool)
     assert count() == before + 2 * 3  # a mapping of each end, and no descriptor
     memory.close_pool(pool)
@@ -377,7 +374,7 @@ def test_peers_that_say_nothing_delay_no_client(
         for _ in range(30):
             peer = stack.enter_context(socket.socket(socket.AF_UNIX))
             peer.connect(path + SOCKET_SUFFIX)
-        assert share(memory.open_pool(2, SIZE, has_checksum=False)).lend(1, SIZE).size == SIZE
+        assert share(memory.open_pool(2, SIZE)).lend(1, SIZE).size == SIZE
 
 
 def test_a_leftover_is_replaced_and_the_socket_removed(path: str, budget: MemoryBudget) -> None:

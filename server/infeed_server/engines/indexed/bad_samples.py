@@ -18,9 +18,9 @@ import numpy as np
 from infeed.shared.errors import InfeedError, SampleError, ServerError, SourceError
 from infeed.shared.spec import Array
 from infeed_server.engines.base import HostBatch
+from infeed_server.engines.indexed.batch_graph import graph_function, make_early
+from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.engines.indexed.examination import find_bad_sample
-from infeed_server.engines.indexed.fair_queue import BatchTask
-from infeed_server.engines.indexed.outside_graph import graph_function, make_early
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.indexed_plan import IndexedPlan

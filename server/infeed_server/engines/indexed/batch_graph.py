@@ -2,7 +2,8 @@
 
 Each batch has its own `map` where it may have any number of samples: those that the native decoder
 leaves, and with substitutes for bad samples the good ones. That takes processor time of each
-sample, 10 to 20 µs: nothing to the decoding of a photo, but much to a cheap transform.
+sample, 10 to 20 µs: nothing to the decoding of a photo, but much to a cheap transform. Samples that
+need no graph, and single ones that a batch lacks, are made outside of it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from infeed.shared.spec import Array
 from infeed.shared.tensorflow.from_callable import from_callable
-from infeed_server.engines.indexed.outside_graph import Rows
+from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.pipeline.native_pictures import Run
+from infeed_server.pipeline.rows import select_rows
+from infeed_server.pipeline.sample_graph import ColumnsFunction, columns_function
+from infeed_server.sources.base import Columns
+
+Rows = dict[str, Any]
+"""`slot`, `index`, `key` and `columns` of each sample of a batch that the graph is to make."""
 
 _GRAPH_BATCHES = 2
 """Batches whose samples are made at a time: with one, processors idle while its last is made."""
@@ -53,6 +62,30 @@ def batch_dataset(plan: IndexedPlan, slots: int, batches: Iterator[Rows]) -> tf.
         mapped = unbatched(read).map(transform, num_parallel_calls=tf.data.AUTOTUNE)
         made = mapped.batch(slots, drop_remainder=True)
     return made.prefetch(2).with_options(graph_options())
+
+
+def make_early(
+    plan: IndexedPlan, task: BatchTask, slots: Array, columns: Columns, run: Run, *, cut_off: bool
+) -> Rows:
+    """Puts the samples into a task that need no graph. Returns the rows of the others; only if
+    `cut_off` with the pictures that end too early, which the graph would fail to make."""
+    if plan.is_passthrough:
+        task.put(slots, dict(columns))
+        slots = slots[:0]
+    elif plan.native is not None:
+        made = plan.native.make(columns, task.key[slots], run, task.uncounted[slots])
+        task.uncounted[slots] = False
+        task.put(slots, made.fields, made.done)
+        is_left = ~made.cut_off | cut_off
+        slots, columns = slots[~made.done][is_left], select_rows(made.left, is_left)
+    return {"slot": slots, "index": task.index[slots], "key": task.key[slots], "columns": columns}
+
+
+def graph_function(plan: IndexedPlan) -> ColumnsFunction:
+    """Returns the function that makes the same bits as the graph, without a trip through it, in
+    which a batch would wait behind others."""
+    made = plan.native or plan
+    return columns_function((plan.native or plan.source).columns, made.sample_function())
 
 
 def _keeps_good(plan: IndexedPlan) -> bool:

@@ -24,10 +24,9 @@ from infeed.shared.errors import InfeedError, ServerError
 from infeed.shared.spec import Array
 from infeed_server.engines.base import Answer, HostBatch, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
-from infeed_server.engines.indexed.batch_graph import batch_dataset, maps_each
-from infeed_server.engines.indexed.batch_queue import BatchQueue
-from infeed_server.engines.indexed.fair_queue import BatchTask, complete
-from infeed_server.engines.indexed.outside_graph import Rows, make_early
+from infeed_server.engines.indexed.batch_graph import Rows, batch_dataset, make_early, maps_each
+from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.engines.indexed.fair_queue import FairQueue
 from infeed_server.engines.indexed.shared_batches import SharedBatches
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor, record_stage
@@ -63,7 +62,8 @@ class BatchPipeline:
         self._monitor = monitor
         self._extra_rows = int(maps_each(plan))
         """Rows that the graph makes of a batch, besides its samples."""
-        self.queue = BatchQueue(shared)
+        self.queue = FairQueue()
+        self._shared = shared
         self.users = 0
         self._reads: deque[tuple[BatchTask, Future[Rows]]] = deque()
         self._columns_bytes = 0
@@ -83,6 +83,7 @@ class BatchPipeline:
         self._thread.start()
 
     def submit(self, task: BatchTask) -> Future[Answer]:
+        self._shared.announce(task)
         self.queue.put(task)
         self.clock.update()
         return task.future
@@ -99,8 +100,7 @@ class BatchPipeline:
 
     def close(self) -> None:
         """Fails the waiting tasks, and waits for those in progress."""
-        for task in self.queue.close():
-            complete(task, shutting_down())
+        self.queue.close(shutting_down())
         self._thread.join()
         self._read_pool.shutdown()
 
@@ -152,7 +152,7 @@ class BatchPipeline:
         record_stage(self._monitor, self._plan.spec.name, "transform", task.entered_at, span)
         task.put(slots, {name: np.asarray(value)[:count] for name, value in arrays.items()})
         if not len(task.left):
-            complete(task, task.to_batch())
+            self._shared.settle(task, task.to_batch())
         self._leave_graph()
         if len(task.left):
             self._on_failed(task, None)
@@ -167,10 +167,11 @@ class BatchPipeline:
         reads ahead on threads."""
         while True:
             while len(self._reads) < self._read_ahead():
-                work = self.queue.take(wait=not self._reads)
-                if work is None:
+                task = self.queue.take(wait=not self._reads)
+                if task is None:
                     break
-                self._start_read(work)
+                if not self._shared.join(task):
+                    self._start_read(task)
             if not self._reads:
                 return
             task, future = self._reads[0]
@@ -197,7 +198,7 @@ class BatchPipeline:
             elif len(task.left):
                 self._on_failed(task, None)
             else:
-                complete(task, task.to_batch())
+                self._shared.settle(task, task.to_batch())
 
     def _read_ahead(self) -> int:
         """Returns the number of batches to read ahead, if all are like the last."""
@@ -209,7 +210,7 @@ class BatchPipeline:
         self._bad_samples.handle(task, error, self._on_repaired)
 
     def _on_repaired(self, task: BatchTask, result: HostBatch | InfeedError) -> None:
-        complete(task, result)
+        self._shared.settle(task, result)
         self._repairs.discard(task)
         self.clock.update()
 
@@ -219,7 +220,7 @@ class BatchPipeline:
                 self._reads.append((task, self._read_pool.submit(self._read, task)))
                 self.clock.update()
                 return
-        complete(task, self._failure)
+        self._shared.settle(task, self._failure)
 
     def _read(self, task: BatchTask) -> Rows:
         task.assign_samples()
@@ -247,9 +248,10 @@ class BatchPipeline:
         with self._lock:
             self._failure = error
             reading = [task for task, _ in self._reads]
-            tasks = [*reading, *self._in_graph, *self.queue.close()]
+            tasks = [*reading, *self._in_graph]
             self._reads.clear()
             self._in_graph.clear()
         self._read_pool.shutdown(wait=False)
+        self.queue.close(error)
         for task in tasks:
-            complete(task, error)
+            self._shared.settle(task, error)

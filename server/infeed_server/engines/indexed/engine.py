@@ -22,7 +22,7 @@ from infeed_server.engines.base import (
 from infeed_server.engines.figures import Figures
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
-from infeed_server.engines.indexed.fair_queue import BatchTask
+from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.indexed.shared_batches import SharedBatches
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
@@ -194,7 +194,7 @@ class IndexedSession(Session):
 
     def on_sent(self) -> None:
         self._quota.release()
-        self._pipeline.queue.on_sent(self._quota)
+        self._pipeline.queue.wake()
 
     def close(self) -> None:
         self._pipeline.remove_user(self._quota)

@@ -12,7 +12,7 @@ from typing import Any
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import OnError
-from infeed_server.engines.indexed.fair_queue import BatchTask
+from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.pipeline.sample_key import format_key
 
 log = logging.getLogger(__name__)

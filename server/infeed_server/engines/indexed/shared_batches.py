@@ -14,7 +14,7 @@ from typing import Literal
 
 from infeed.shared.errors import InfeedError
 from infeed_server.engines.base import HostBatch, RunKey, SharedPayloads, Trainer
-from infeed_server.engines.indexed.fair_queue import BatchTask, Reader, complete
+from infeed_server.engines.indexed.batch_task import BatchTask, Reader, complete
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.sources.base import array_bytes
 
@@ -37,10 +37,7 @@ class _Shared:
     waiting: list[BatchTask] = field(default_factory=list)
     batch: HostBatch | None = None
     bytes: int = 0
-    """Memory that is taken for it: of its arrays and its payloads, one before it is known."""
-    array_bytes: int = 0
-    """Without payloads: arrays, sample ids, mask and objects."""
-    payload_bytes: int = 0
+    """Memory that is taken for it: arrays, sample ids, mask, objects and payloads."""
 
 
 class SharedBatches:
@@ -75,20 +72,18 @@ class SharedBatches:
         with self._lock:
             return sum(kept.bytes for kept in self._batches.values())
 
-    def has(self, task: BatchTask) -> bool:
-        """Returns whether the task's batch is kept or in the making."""
+    def announce(self, task: BatchTask) -> None:
+        """Keeps batches for a feed from the position of a task on, if it begins another run."""
         with self._lock:
-            return _key(task) in self._batches
+            if task.reader.run != task.request.run:
+                task.reader.run, task.reader.position = task.request.run, task.request.start
 
-    def join(self, task: BatchTask, *, make: bool) -> bool:
+    def join(self, task: BatchTask) -> bool:
         """Completes the task with its batch, at once or when it is made. Returns False if it is
-        neither kept nor in the making; with `make`, the caller makes it then, and calls `settle`.
-        """
+        neither kept nor in the making: the caller makes it then, and calls `settle`."""
         key, reader = _key(task), task.reader
         with self._lock:
             found = self._batches.get(key)
-            if found is None and not make:
-                return False
             reader.run, reader.position = key[0], key[1] + key[2]
             if found is None:
                 again = any(other.position > key[1] for other in self._others(key, reader))
@@ -114,8 +109,7 @@ class SharedBatches:
             if isinstance(result, HostBatch):
                 arrays = (*result.arrays.values(), result.sample_ids, result.mask)
                 objects = _OBJECT_BYTES + _FIELD_BYTES * len(result.arrays)
-                made.array_bytes = objects + sum(map(array_bytes, arrays))
-                made.bytes = 2 * made.array_bytes
+                made.bytes = objects + sum(map(array_bytes, arrays))
                 is_kept = self._wanted(key, made) and self._make_room(made.bytes)
                 if is_kept or len(waiting) > 1:
                     result = replace(
@@ -130,11 +124,9 @@ class SharedBatches:
     def _count_payload(self, key: _Key, made: _Shared, size: int) -> None:
         """Takes memory for a payload of a batch that is kept, or keeps it no longer."""
         with self._lock:
-            made.payload_bytes += size
-            more = made.array_bytes + made.payload_bytes - made.bytes
-            if more > 0 and self._batches.get(key) is made:
-                if self._budget.keep(more):
-                    made.bytes += more
+            if self._batches.get(key) is made:
+                if self._budget.keep(size):
+                    made.bytes += size
                 else:
                     self._drop([key])
 

@@ -19,8 +19,8 @@ from infeed.shared.errors import SampleError
 from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed import bad_samples
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
+from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.engines.indexed.examination import find_bad_sample
-from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.quarantine import Quarantine
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from tests.client.waiting import blocked_in, until
 
+from infeed.shared.errors import ServerError, ServerUnavailableError
 from infeed_server.engines import memory_budget
 from infeed_server.engines.base import Request
-from infeed_server.engines.indexed.fair_queue import BatchTask, FairQueue
+from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.engines.indexed.fair_queue import FairQueue
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.order import RunOrder, SampleOrder
 
@@ -96,66 +98,44 @@ def test_stalled_stream_holds_its_quota_and_no_turn(
     assert turns(queue, quotas) == "a"
 
 
-@pytest.mark.parametrize("put", [FairQueue.put, FairQueue.requeue])
-def test_task_wakes_the_consumer(
-    open_quotas: Callable[[int], Quotas], put: Callable[[FairQueue, BatchTask], bool]
-) -> None:
+def test_task_wakes_the_consumer(open_quotas: Callable[[int], Quotas]) -> None:
     queue, task = FairQueue(), new_task(open_quotas(1)["a"])
     taken: list[BatchTask | None] = []
     consumer = threading.Thread(target=lambda: taken.append(queue.take(wait=True)), daemon=True)
     consumer.start()
     until(lambda: blocked_in(consumer, "wait", "take"))
-    assert put(queue, task)
+    queue.put(task)
     consumer.join(60)
     assert taken == [task]
 
 
-def test_requeued_task_comes_first_and_still_counts(
-    open_quotas: Callable[[int], Quotas],
-) -> None:
-    queue, quotas = FairQueue(), open_quotas(1)
-    queue.put(new_task(quotas["a"]))
-    first = queue.take(wait=False)
-    assert first is not None
-    queue.put(new_task(quotas["b"]))
-    queue.requeue(first)
-    assert turns(queue, quotas) == "ab"
-    assert [quota.batches for quota in quotas.values()] == [1, 1, 0]
-
-
 def test_removed_stream_holds_nothing(open_quotas: Callable[[int], Quotas]) -> None:
     queue, quotas = FairQueue(), open_quotas(1)
-    queue.put(new_task(quotas["a"]))
-    queue.put(new_task(quotas["a"], 2))
-    assert queue.take(wait=False) is not None
-    assert len(queue.remove(quotas["a"])) == 1
+    first, waiting = new_task(quotas["a"]), new_task(quotas["a"], 2)
+    queue.put(first), queue.put(waiting)
+    assert queue.take(wait=False) is first
+    queue.remove(quotas["a"])
+    assert (waiting.future.cancelled(), first.future.cancelled()) == (True, False)
     assert (quotas["a"].batches, quotas["a"].try_acquire()) == (0, False)
     release(queue, quotas["a"])
     assert (len(queue), quotas["a"].batches) == (0, 0)
 
 
-def test_close_wakes_the_consumer(
+def test_close_wakes_the_consumer_and_fails_all_tasks(
     open_quotas: Callable[[int], Quotas],
 ) -> None:
-    queue, quotas = FairQueue(), open_quotas(1)
+    queue, quotas = FairQueue(), open_quotas(0)
+    waiting, late = (new_task(quotas[name]) for name in "ab")
+    queue.put(waiting)
     taken: list[BatchTask | None] = []
     consumer = threading.Thread(target=lambda: taken.append(queue.take(wait=True)))
     consumer.start()
-    assert queue.close() == []
+    queue.close(ServerError("it failed"))
     consumer.join(60)
     assert taken == [None]
-    assert not queue.put(new_task(quotas["a"]))
-    assert not queue.requeue(new_task(quotas["a"]))
-
-
-def test_close_returns_waiting_and_requeued_tasks_once(
-    open_quotas: Callable[[int], Quotas],
-) -> None:
-    queue, quotas = FairQueue(), open_quotas(1)
-    first, second = (new_task(quotas[name]) for name in "ab")
-    queue.put(first)
-    assert queue.take(wait=False) is first
-    queue.requeue(first)
-    queue.put(second)
-    assert queue.close() == [first, second]
-    assert (len(queue), queue.close()) == (0, [])
+    queue.put(late)
+    with pytest.raises(ServerError, match="it failed"):
+        waiting.future.result(0)
+    with pytest.raises(ServerUnavailableError, match="shutting down"):
+        late.future.result(0)
+    assert not len(queue)

@@ -20,9 +20,9 @@ import infeed
 from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.cache import store
 from infeed_server.engines.base import HostBatch, Request, Trainer
+from infeed_server.engines.indexed.batch_graph import make_early
+from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.engines.indexed.engine import IndexedEngine
-from infeed_server.engines.indexed.fair_queue import BatchTask
-from infeed_server.engines.indexed.outside_graph import make_early
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.metrics import Metrics
