@@ -19,12 +19,16 @@ from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Sh
 from infeed_server.sources.python.source import FieldOptions
 from infeed_server.sources.registry import source_classes
 from infeed_server.transforms import REGISTRY, Transform
+from infeed_server.transforms.targets import Boxes, Keypoints, Mask
 
 _MODELS: dict[str, type[Definition]] = {
     "pipeline": Pipeline,
     "shuffle": Shuffle,
     "remove": Remove,
     "batch": BatchOptions,
+    "mask": Mask,
+    "boxes": Boxes,
+    "keypoints": Keypoints,
     "feature": FeatureOptions,
     "field": FieldOptions,
     **{source.kind: source for source in source_classes()},

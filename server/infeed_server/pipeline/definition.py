@@ -16,6 +16,7 @@ from infeed_server.sources.base import ProgressCallback, Source
 from infeed_server.sources.registry import AddedSource, AnySource, open_sources
 from infeed_server.storage.files import PathString, rebase
 from infeed_server.transforms import TransformList
+from infeed_server.transforms.targets import Targets
 
 MAX_STEP = 1 << 40
 """Greatest step of a range that is skipped: its position is a 64-bit integer."""
@@ -145,6 +146,9 @@ class Pipeline(Definition):
     """Order of the samples."""
     transforms: TransformList = ()
     """Steps on each sample, applied in this order."""
+    targets: Targets = {}  # noqa: RUF012 - of a model, which is immutable
+    """What fields show of a picture, `{mask: mask, boxes: {boxes: xyxy}, points: keypoints}`: a
+    transform that moves the picture moves these [targets](#targets) by the same draw."""
     batch: Annotated[BatchOptions | None, BeforeValidator(_with_size)] = None
     """Batch options, or the size alone; required unless the elements of a `dataset` are batches."""
     on_error: OnError = "raise"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +19,7 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
+from infeed_server.pipeline.moved_targets import targets_identity, with_targets
 from infeed_server.pipeline.native_pictures import NativePictures
 from infeed_server.pipeline.picture_steps import (
     choose_chain,
@@ -124,12 +125,13 @@ def plan_indexed(
     steps, cache = take_cache(transforms)
     check_placement(transforms)
     maps, in_graph = split_python_maps(steps)
+    in_graph = tuple(with_targets(in_graph, definition.targets))
     identity = source.identity
     with ExitStack() as undo:
         if maps:
             source = map_source(definition, source, maps)
             undo.callback(source.close)
-        placed = _Placed.of(source, in_graph)
+        placed = _Placed.of(source, in_graph, definition.targets)
         own = definition_fingerprint(definition, identity, removed)
         spec = _spec(name, definition, order, placed, own)
         if removed or definition.skip:
@@ -166,9 +168,10 @@ class _Placed:
     classes: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, source: Source, steps: Sequence[Step]) -> _Placed:
+    def of(cls, source: Source, steps: Sequence[Step], targets: Collection[str]) -> _Placed:
+        """Places steps; `targets` are fields that move with others."""
         stages, origins = sample_graph.trace(source, steps)
-        refuse_torn_pictures(source, steps, stages)
+        refuse_torn_pictures(source, steps, stages, targets)
         host, finish = plan_finish(steps, stages)
         if host == list(steps[: len(host)]):
             sent = stages[len(host)]
@@ -232,6 +235,7 @@ def definition_fingerprint(definition: Pipeline, identity: str, removed: tuple[i
         kernels=kernel_selection() if has_other_code else None,
         remove=[removed, then],
         skip=[definition.skip, size],
+        **({"targets": targets_identity(definition.targets)} if definition.targets else {}),
     )
 
 

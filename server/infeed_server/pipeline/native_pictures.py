@@ -29,7 +29,7 @@ from infeed_server.transforms.images.jpeg import is_cut_off
 from infeed_server.transforms.images.orientation import SIDEWAYS, UPRIGHT, orientations
 from infeed_server.transforms.sizes import MAX_PIXELS
 
-_PIXELS, _IS_DECODED = "native/pixels", "native/decoded"
+_PIXELS, _IS_DECODED, _SIZE = "native/pixels", "native/decoded", "native/size"
 """Columns of the graph, besides the source's, where steps follow."""
 
 _DAMAGED = "damaged"
@@ -101,6 +101,8 @@ class NativePictures:
         columns = dict(self._source.columns)
         if not self.is_complete:
             columns |= {_PIXELS: self._pixels, _IS_DECODED: tf.TensorSpec((), tf.bool)}
+        if self._chain.measure:
+            columns[_SIZE] = tf.TensorSpec([2], tf.int32)
         return columns
 
     @property
@@ -124,7 +126,7 @@ class NativePictures:
         `is_complete`, no row is done, and the graph's columns have the pixels."""
         fields = self._fields(columns)
         contents = fields[self._field]
-        pixels, done, cut_off = self._decode(contents, keys, run, counted)
+        sizes, pixels, done, cut_off = self._decode(contents, keys, run, counted)
         if self.is_complete:
             others = read_only(fields)
             if not done.all():
@@ -134,6 +136,8 @@ class NativePictures:
         if self._source.parsed:  # or the field is a part of a record
             columns = {**columns, self._field: np.where(done, np.array(b"", object), contents)}
         left = {**columns, _PIXELS: pixels, _IS_DECODED: done}
+        if self._chain.measure:
+            left[_SIZE] = sizes
         return Made(np.zeros(len(keys), np.bool_), {}, left, cut_off)
 
     def count(self, columns: Columns) -> None:
@@ -152,7 +156,7 @@ class NativePictures:
             return sample_graph.sample_function(source, self.steps)
 
         def transform(columns: Sample, key: tf.Tensor) -> Sample:
-            sample = source.parse({name: columns[name] for name in source.columns})
+            sample = dict(source.parse({name: columns[name] for name in source.columns}))
 
             def decode() -> tf.Tensor:
                 made = sample
@@ -160,8 +164,15 @@ class NativePictures:
                     made = sample_graph.apply_step(step, made, key)
                 return made[field]
 
+            if (measure := chain.measure) is not None:
+                size = tf.cond(
+                    columns[_IS_DECODED],
+                    lambda: columns[_SIZE],
+                    lambda: measure.apply(sample, key)[measure.result],
+                )
+                sample[measure.result] = size
             pixels = tf.cond(columns[_IS_DECODED], lambda: columns[_PIXELS], decode)
-            sample = {**sample, field: tf.ensure_shape(pixels, self._pixels.shape)}
+            sample[field] = tf.ensure_shape(pixels, self._pixels.shape)
             for step in chain.rest:
                 sample = sample_graph.apply_step(step, sample, key)
             return sample
@@ -185,8 +196,14 @@ class NativePictures:
         keys: Keys,
         run: Run,
         counted: npt.NDArray[np.bool_] | None,
-    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the pixels of pictures, whether each is decoded, and whether it is cut off."""
+    ) -> tuple[
+        npt.NDArray[np.int32],
+        npt.NDArray[np.uint8],
+        npt.NDArray[np.bool_],
+        npt.NDArray[np.bool_],
+    ]:
+        """Returns the sizes of pictures, the pixels that are made of them, whether each is decoded,
+        and whether it is cut off."""
         images = self._decoder.read_headers(contents.tolist())
         turns = self._orientations(contents)
         images[turns >= SIDEWAYS] = images[turns >= SIDEWAYS, ::-1]
@@ -210,7 +227,7 @@ class NativePictures:
         self.counts.add(words.tolist() if counted is None else words[counted].tolist())
         cut_off = words == _DAMAGED
         cut_off[cut_off] = [is_cut_off(content) for content in contents[cut_off]]
-        return pixels, status == 0, cut_off
+        return images, pixels, status == 0, cut_off
 
     def _take(self, images: npt.NDArray[np.int32], keys: Keys) -> Draws:
         """Returns what the chain takes of images. TensorFlow is asked once for each of their sizes,

@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
+from infeed_server.pipeline.moved_targets import MeasurePicture
 from infeed_server.pipeline.sample_graph import step_key
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.decode import DecodeAndCrop, DecodeImage
@@ -66,6 +67,8 @@ class PictureChain:
     steps: tuple[Step, ...]
     """The first is `decode_image`."""
     rest: tuple[Step, ...]
+    measure: MeasurePicture | None = None
+    """The step that keeps the size of the picture, for what moves with it."""
 
     @property
     def decode(self) -> DecodeImage:
@@ -165,7 +168,10 @@ def find_chain(steps: Sequence[Step]) -> PictureChain | str:
 
 def _chain_at(steps: Sequence[Step], begin: int) -> PictureChain | str:
     decode = steps[begin][1]
-    if made := [step for _, step in steps[:begin] if _touches(step, decode)]:
+    measures = [one for one in steps[:begin] if isinstance(one[1], MeasurePicture)]
+    measures = [one for one in measures if _touches(one[1], decode)]
+    before = [one for one in steps[:begin] if one not in measures]
+    if made := [step for _, step in before if _touches(step, decode)]:
         return f"{made[0].name} stands before decode_image"
     found = _CHAIN.match("".join(_letter(step, decode) for _, step in steps[begin + 1 :]))
     looked_at = [decode] if found else [step for _, step in steps[begin : begin + 2]]
@@ -174,8 +180,9 @@ def _chain_at(steps: Sequence[Step], begin: int) -> PictureChain | str:
     if not found:
         return "no crop or resize to a size is right behind decode_image"
     end = begin + 1 + found.end()
-    rest = fuse_decode_and_crop([*steps[:begin], *steps[end:]])
-    return PictureChain(tuple(steps[begin:end]), tuple(rest))
+    rest = fuse_decode_and_crop([*before, *steps[end:]])
+    measure = cast("MeasurePicture", measures[0][1]) if measures else None
+    return PictureChain(tuple(steps[begin:end]), tuple(rest), measure)
 
 
 def choose_chain(steps: Sequence[Step], decoder: str) -> PictureChain | str:

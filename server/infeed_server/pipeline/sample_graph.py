@@ -112,7 +112,8 @@ def trace_columns(
             before, sample = sample, _apply_located(step, sample, key)
             stages.append(_specs(sample))
             kept.append(sample)
-            for field in (step[1].fields() or ()) if step[1].keeps_classes else ():
+            same = before.keys() & sample.keys() if step[1].keeps_classes else set()
+            for field in same & (step[1].fields() or set()):
                 origin[id(sample[field])] = origin.get(id(before[field]), "")
         origins.update({n: origin[id(value)] for n, value in sample.items() if id(value) in origin})
         return sample

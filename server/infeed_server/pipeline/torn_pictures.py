@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -42,10 +42,12 @@ class _Stage(NamedTuple):
     spec: tf.TensorSpec
 
 
-def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence[Specs]) -> None:
+def refuse_torn_pictures(
+    source: Source, steps: Sequence[Step], stages: Sequence[Specs], targets: Collection[str] = ()
+) -> None:
     """Raises `ConfigError` for a random crop or flip of one field beside another that may have to
-    move with it, unless the name of its draws says that it is meant. `stages[i]` are the fields
-    before step i."""
+    move with it, unless the name of its draws says that it is meant, or it is one of the `targets`.
+    `stages[i]` are the fields before step i."""
     samples = FirstSamples(source)
     for number, (ordinal, step) in enumerate(steps):
         if not isinstance(step, RandomGeometry) or step.given_name:
@@ -54,7 +56,7 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
         grids = {tuple(stage.spec.shape[:2]) for stage in moved if stage.spec.shape.rank}
         for name in stages[number]:
             followed = [*_follow(name, number, steps, stages)]
-            if name == step.field or not followed[-1].name:
+            if name in targets or name == step.field or not followed[-1].name:
                 continue
             decoded = [stage for stage in followed if stage.spec.dtype != tf.string]
             for stage in decoded or followed[:1]:
@@ -62,12 +64,14 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
                 if reason := _reason(stage.spec, grids, values):
                     break
             if reason:
+                kind = "mask" if "picture" in reason else "boxes"
+                kind = kind if step.field == "image" else f"{{{kind}: {{of: {step.field}}}}}"
                 later = ", decoded later" if stage.spec != followed[0].spec else ""
                 with within("transforms", ordinal):
                     raise step.error(
                         f"field {step.field!r} would be moved at random, and not {name!r}, {reason}"
-                        f" ({describe_tensor(stage.spec)}{later}); move both in a map with the key,"
-                        " which docs/pipelines.md shows under 'Several pictures of a sample'; only "
+                        f" ({describe_tensor(stage.spec)}{later}); say what it is, and it moves "
+                        f"too: targets: {{{name}: {kind}}}, docs/pipelines.md, Targets; only "
                         f"if the places in {name!r} are not those in {step.field!r}, name the "
                         f"draws, which moves nothing else: draw: "
                         f"{step.name.replace('random', step.field)}"

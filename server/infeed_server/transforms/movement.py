@@ -23,7 +23,7 @@ class Geometry(FieldTransform):
     """
 
     def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:  # noqa: ARG002
-        """Returns what is drawn for a picture of this shape, int32[3]: height, width, channels."""
+        """Returns what is drawn for a picture of this shape, which begins with height and width."""
         return {}
 
     def apply_pixels(
@@ -39,7 +39,7 @@ class Geometry(FieldTransform):
         raise NotImplementedError(type(self).__name__)
 
     def result_size(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns heights and widths of results, from those of images, [..., 2]."""
+        """Returns the sizes of results, [..., 2] of height and width, from the sizes of images."""
         return image
 
     @override

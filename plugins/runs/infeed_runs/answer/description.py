@@ -106,7 +106,8 @@ class _Seen:
             ordinal, transform = stage
             drawn = transform.draw(sample, sample_graph.step_key(stage, tf.constant(self._key)))
             named = transform.crop if isinstance(transform, DecodeAndCrop) else transform
-            self.draws.append((f"transforms[{ordinal}].{named.name}", drawn))
+            if drawn:
+                self.draws.append((f"transforms[{ordinal}].{named.name}", drawn))
 
 
 def _to_json(values: Mapping[str, Any]) -> str:

@@ -1,0 +1,167 @@
+"""Moved targets: the steps by which what belongs to a picture moves as the picture does.
+
+The size of the picture is kept beside it: the step that moves a picture may be fused with its
+decoding, or be done by the native decoder, so that the pixels before it are nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import tensorflow as tf
+from typing_extensions import override
+
+from infeed.shared.errors import ConfigError
+from infeed_server.config.model import did_you_mean
+from infeed_server.sources.base import Sample
+from infeed_server.transforms.base import (
+    Drawn,
+    FieldTransform,
+    Key,
+    Step,
+    Transform,
+    require_bytes,
+    require_image,
+)
+from infeed_server.transforms.decode import DecodeImage
+from infeed_server.transforms.images.sizes import decoded_size
+from infeed_server.transforms.movement import Geometry
+from infeed_server.transforms.targets import Moved, Target
+
+_SIZE = "targets/"
+"""Begins the name of the field that has the size of a picture."""
+
+
+class MeasurePicture(FieldTransform):
+    """Keeps the size of a picture, which `decode` is about to decode, or which is decoded."""
+
+    decode: DecodeImage | None = None
+
+    @property
+    def result(self) -> str:
+        return _size_of(self.field)
+
+    @override
+    def apply(self, sample: Sample, key: Key) -> Sample:
+        value = self.get_field(sample, self.field)
+        if self.decode is None:
+            size = tf.shape(require_image(value, self))[:2]
+        else:
+            contents = require_bytes(value, self.decode, instead="an image is decoded once")
+            size = decoded_size(contents, self.decode.decoding)
+        return {**sample, self.result: size}
+
+    @override
+    def fields(self) -> set[str] | None:
+        return {self.field, self.result}
+
+
+class MoveTargets(Transform):
+    """Moves the targets of a picture as a step moves the picture, by the same draw; behind the last
+    one, gives them their shapes in a batch."""
+
+    keeps_classes: ClassVar[bool] = True
+
+    step: Geometry | None
+    """None: the picture never moves."""
+    targets: Mapping[str, Target]
+    is_last: bool
+
+    @property
+    def random(self) -> bool:
+        return self.step is not None and self.step.random
+
+    @property
+    def draw_name(self) -> str:
+        assert self.step is not None
+        return self.step.draw_name
+
+    @override
+    def apply(self, sample: Sample, key: Key) -> Sample:
+        for name, target in self.targets.items():
+            if missing := [field for field in (name, target.of) if field not in sample]:
+                known = sorted(field for field in sample if not field.startswith(_SIZE))
+                hint = did_you_mean(missing[0], known)
+                problem = f"no field {missing[0]!r}{hint}; available: {', '.join(known)}"
+                raise ConfigError(f"targets.{name}: {problem}")
+        if self.step is not None:
+            sample = self._move(self.step, sample, key)
+        for name, target in self.targets.items() if self.is_last else ():
+            sample = target.finish(sample, name)
+        return sample
+
+    def _move(self, step: Geometry, sample: Sample, key: Key) -> Sample:
+        size = _size_of(step.field)
+        before = sample[size]
+        after = tf.cast(step.result_size(before), tf.int32)
+        moved = Moved(step, step.draw_shape(before, key), before, after)
+        for name, target in self.targets.items():
+            sample = target.move(sample, name, moved)
+        sample = {**sample, size: after}
+        return {name: x for name, x in sample.items() if not (self.is_last and name == size)}
+
+    @override
+    def draw(self, sample: Sample, key: Key) -> Drawn:
+        return {}  # the step beside it draws the same
+
+    @override
+    def fields(self) -> set[str] | None:
+        own = {field for name, target in self.targets.items() for field in target.fields(name)}
+        return own | ({_size_of(self.step.field)} if self.step else set())
+
+    @override
+    def identity(self) -> dict[str, Any]:
+        step = self.step and self.step.identity()
+        return {self.name: [step, targets_identity(self.targets), self.is_last]}
+
+
+def with_targets(steps: Sequence[Step], targets: Mapping[str, Target]) -> list[Step]:
+    """Returns the steps with those that move the targets; these have the numbers of the steps that
+    they follow. Raises `ConfigError` for a step that moves a target by itself."""
+    pictures: dict[str, dict[str, Target]] = {}
+    for name, target in targets.items():
+        pictures.setdefault(target.of, {})[name] = target
+    last = {_moved(step): place for place, (_, step) in enumerate(steps)}
+    result: list[Step] = []
+    measured: set[str] = set()
+    for place, (ordinal, step) in enumerate(steps):
+        if (name := _moved(step)) in targets:
+            raise ConfigError(
+                f"{name!r} is a target of {targets[name].of!r}, and moves with it; leave this out",
+                at=("transforms", ordinal, step.name),
+            )
+        moved = step if isinstance(step, Geometry) and name in pictures else None
+        if isinstance(step, DecodeImage) and step.field in pictures.keys() & last:
+            result.append((ordinal, MeasurePicture(field=step.field, decode=step)))
+            measured.add(step.field)
+        elif moved is None:
+            measured -= measured if (touched := step.fields()) is None else touched
+        elif name not in measured:
+            result.append((ordinal, MeasurePicture(field=name)))
+            measured.add(name)
+        result.append((ordinal, step))
+        if moved:
+            is_last = last[name] == place
+            move = MoveTargets(step=moved, targets=pictures[name], is_last=is_last)
+            result.append((ordinal, move))
+    end = steps[-1][0] if steps else 0
+    still = [own for picture, own in pictures.items() if picture not in last]
+    return [*result, *((end, MoveTargets(step=None, targets=own, is_last=True)) for own in still)]
+
+
+def targets_identity(targets: Mapping[str, Target]) -> dict[str, Any]:
+    """Returns what a fingerprint hashes."""
+    return {
+        name: {type(target).__name__: target.model_dump(mode="json", by_alias=True)}
+        for name, target in targets.items()
+    }
+
+
+def _moved(step: Transform) -> str:
+    """Returns the field that a step moves; empty for another step."""
+    return step.field if isinstance(step, Geometry) else ""
+
+
+def _size_of(picture: str) -> str:
+    return f"{_SIZE}{picture}"
