@@ -23,6 +23,7 @@ PACKAGES = {
 
 PLUGINS = {
     "infeed_formats": ROOT / "plugins" / "formats",
+    "infeed_mixtures": ROOT / "plugins" / "mixtures",
     "infeed_runs": ROOT / "plugins" / "runs",
     "infeed_service": ROOT / "plugins" / "service",
     "infeed_tools": ROOT / "plugins" / "tools",
@@ -39,6 +40,12 @@ ROOMS = {
         ),
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
+    ),
+    "infeed_mixtures": (
+        "infeed.shared",
+        "infeed_mixtures",
+        *(f"infeed_server.{name}" for name in ("config", "order", "pipeline", "sources")),
+        *(f"infeed_server.{name}" for name in ("storage", "transforms")),
     ),
     "infeed_runs": ("infeed", "infeed_server", "infeed_runs", "infeed_tools.peek"),
     "infeed_service": ("infeed", "infeed_formats", "infeed_server", "infeed_service"),

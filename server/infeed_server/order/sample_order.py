@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -65,13 +65,28 @@ class SampleOrder:
         """Returns the samples at the positions [start, start + count) of the stream of `visits`, by
         default its own, with the keys and the substitutes of this order."""
         visits = visits or self
-        epochs, offsets = np.divmod(np.arange(start, start + count, dtype=np.int64), visits.length)
-        return self.with_substitutes(epochs, _by_epoch(visits.samples, epochs, offsets))
+        positions = np.arange(start, start + count, dtype=np.int64)
+        slots = self.with_substitutes(*visits.visited(positions))
+        return replace(slots, epoch=positions // visits.length)
 
-    def with_substitutes(self, epochs: Positions, index: Positions) -> Slots:
+    def with_substitutes(self, index: Positions, turns: Positions) -> Slots:
         """Returns samples with their keys, or their substitutes if they are removed."""
-        slots = Slots(index.copy(), epochs, self.keys(epochs, index), index)
+        slots = Slots(index.copy(), turns, self.keys(turns, index), index)
         return self._without_removed(slots)
+
+    def visited(self, positions: Positions) -> tuple[Positions, Positions]:
+        """Returns the samples at positions, and which turn of each it is, from 0 on: the epoch,
+        where each sample has one turn in it."""
+        epochs, offsets = np.divmod(positions, self.length)
+        return _by_epoch(self.samples, epochs, offsets), epochs
+
+    def visits(self, epoch: int, index: Positions) -> tuple[Positions, Positions, Positions]:
+        """Returns the offsets in an epoch that samples have, and of each offset the sample and its
+        turn: the inverse of `visited`."""
+        index = index[index < self.count]
+        offsets = self.offsets(epoch, index)
+        has_slot = offsets >= 0
+        return offsets[has_slot], index[has_slot], np.full(int(has_slot.sum()), epoch)
 
     def without(self, bad: Positions) -> SampleOrder:
         """Returns the order with substitutes also for samples that are bad under any key."""
@@ -91,9 +106,24 @@ class SampleOrder:
     def _filling(self, epoch: int) -> Filling:
         return _filling(self, epoch if self.removed.shrinks else -1)
 
-    def keys(self, epoch: Positions, index: Positions) -> npt.NDArray[np.int64]:
-        """Computes the samples' keys, int64[n, 2], from (seed, epoch, index) alone."""
-        return _to_key(combine(self.seed, KEY_DOMAIN, epoch, index))
+    def keys(self, turns: Positions, index: Positions) -> npt.NDArray[np.int64]:
+        """Computes the samples' keys, int64[n, 2], from (seed, turn, index) alone."""
+        return to_key(combine(self.seed, KEY_DOMAIN, turns, index))
+
+    @property
+    def name(self) -> str:
+        """The options, as a segment of a run has them."""
+        return f"window:{self.block}:{self.window}" if self.mode == "window" else self.mode
+
+    def named(self, name: str) -> SampleOrder:
+        """Returns the order whose options have this name. Raises `ValueError`."""
+        kind, *numbers = name.split(":")
+        sizes = [int(number) for number in numbers] or [SampleOrder.block, SampleOrder.window]
+        is_valid = bool(numbers) == (kind == "window") and len(sizes) == 2
+        if kind in get_args(Mode) and is_valid and 0 < min(sizes) <= max(sizes) <= MAX_SEED:
+            block, window = sizes
+            return SampleOrder(self.count, self.seed, cast("Mode", kind), block, window)
+        raise ValueError(f"a segment has the order {name!r}, which is unknown")
 
     def substitute(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
         """Returns the substitute for a bad or removed sample, drawn from its key. One that is bad
@@ -112,10 +142,16 @@ class SampleOrder:
 
     def _draw(self, slots: Slots) -> Slots:
         drawn = combine(slots.key[:, 0], slots.key[:, 1], SUBSTITUTE_DOMAIN)
-        other = (drawn % np.uint64(max(self.count - 1, 1))).astype(np.int64)
+        begin, count = self._peers(slots.index)
+        others = np.maximum(np.asarray(count) - 1, 1).astype(np.uint64)
+        other = begin + (drawn % others).astype(np.int64)
         # Skips the bad sample itself.
-        other += (other >= slots.index) & (self.count > 1)
-        return Slots(other, slots.epoch, _to_key(drawn), slots.visited)
+        other += (other >= slots.index) & (count > 1)
+        return Slots(other, slots.epoch, to_key(drawn), slots.visited)
+
+    def _peers(self, index: Positions) -> tuple[Any, Any]:  # noqa: ARG002 - others depend on it
+        """Returns the first of the samples that can be substitutes of each, and their number."""
+        return 0, self.count
 
     def _offsets(self, epoch: int, index: Positions) -> Positions:
         """Returns the offsets in an epoch of all samples: the inverse of `_index`."""
@@ -196,5 +232,5 @@ def _filling(order: SampleOrder, epoch: int) -> Filling:
     return Filling(order.count, none if epoch < 0 else order._offsets(epoch, order.removed.ids))
 
 
-def _to_key(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def to_key(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return np.stack([combine(state, 0), combine(state, 1)], axis=-1).view(np.int64)

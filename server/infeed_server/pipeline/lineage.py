@@ -4,16 +4,16 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from infeed.shared.arguments import MAX_INT64
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.segment import Lineage, Segment
-from infeed_server.order import NOTHING, Mode, Removed, RunOrder, SampleOrder
+from infeed_server.order import NOTHING, Removed, RunOrder, SampleOrder
 
 MAX_STABLE = 1 << 28
 """Samples of a stable order, which takes memory for each."""
@@ -29,8 +29,8 @@ def run_order(
         # First of all: orders of more samples than there are could take any memory.
         if (most := max(segment.sample_count for segment in lineage)) > order.count:
             raise ValueError(f"a segment has {most} samples, and the pipeline {order.count}")
-        run, last = order_of(lineage, removed), lineage[-1]
-        expected = (spec.fingerprint, order.seed, order.count, shuffle_name(order))
+        run, last = order_of(lineage, removed, order), lineage[-1]
+        expected = (spec.fingerprint, order.seed, order.count, order.name)
         found = (last.fingerprint, last.seed, last.sample_count, last.shuffle)
         if found != expected or last.removed != len(removed):
             raise ValueError(f"its last segment is of {found}, and the pipeline has {expected}")
@@ -42,12 +42,12 @@ def run_order(
     return run
 
 
-def order_of(lineage: Lineage, removed: tuple[int, ...]) -> RunOrder:
-    """Returns the order of segments, which is made again from what each changes. Raises
-    `ValueError` unless their places are the same."""
+def order_of(lineage: Lineage, removed: tuple[int, ...], own: SampleOrder) -> RunOrder:
+    """Returns the order of segments, which is made again from what each changes, and from the
+    definition's `own`. Raises `ValueError` unless their places are the same."""
     run: RunOrder | None = None
     for segment in lineage:
-        order, start = _segment_order(segment, removed), segment.start
+        order, start = _segment_order(segment, removed, own), segment.start
         if run is None:
             run, start = RunOrder.of(order), 0
         else:
@@ -61,15 +61,15 @@ def order_of(lineage: Lineage, removed: tuple[int, ...]) -> RunOrder:
     return run
 
 
-def _segment_order(segment: Segment, removed: tuple[int, ...]) -> SampleOrder:
+def _segment_order(segment: Segment, removed: tuple[int, ...], own: SampleOrder) -> SampleOrder:
     """Returns the order of a segment's whole epochs. Raises `ValueError`."""
-    mode, block, window = _parse_shuffle(segment.shuffle)
+    order = own.named(segment.shuffle)
     if segment.sample_count < 1 or segment.removed > len(removed):
         raise ValueError(f"a segment has {segment.sample_count} samples")
-    if mode == "stable" and segment.sample_count > MAX_STABLE:
+    if order.mode == "stable" and segment.sample_count > MAX_STABLE:
         raise ValueError(f"a segment has a stable order of more than {MAX_STABLE} samples")
     gone = removed_ids(removed[: segment.removed], segment.shrinks)
-    return SampleOrder(segment.sample_count, segment.seed, mode, block, window, gone)
+    return replace(order, count=segment.sample_count, seed=segment.seed, removed=gone)
 
 
 @lru_cache(maxsize=16)
@@ -105,24 +105,8 @@ def segment_of(run: RunOrder, start: int, step: int, **others: Any) -> Segment:
         epoch_end=epoch_end,
         seed=order.seed,
         sample_count=order.count,
-        shuffle=shuffle_name(order),
+        shuffle=order.name,
         removed=len(order.removed.ids),
         shrinks=order.removed.shrinks,
         **others,
     )
-
-
-def shuffle_name(order: SampleOrder) -> str:
-    """Returns the order's options, as a segment has them."""
-    return f"window:{order.block}:{order.window}" if order.mode == "window" else order.mode
-
-
-def _parse_shuffle(text: str) -> tuple[Mode, int, int]:
-    kind, *numbers = text.split(":")
-    default = SampleOrder(1, 0)
-    block, window = map(int, numbers) if numbers else (default.block, default.window)
-    is_valid = min(block, window) > 0 and max(block, window) <= MAX_INT64
-    for mode in ("global", "window", "none", "stable"):
-        if kind == mode and bool(numbers) == (mode == "window") and is_valid:
-            return mode, block, window
-    raise ValueError(f"a segment has the order {text!r}, which is unknown")

@@ -13,8 +13,9 @@ from infeed.v1 import feed_service_pb2 as messages
 from infeed_runs.answer.description import to_text
 from infeed_runs.answer.one_by_one import one_by_one
 from infeed_runs.answer.sample_search import find_samples
-from infeed_server.order import MAX_POSITION, RunOrder, SampleOrder
+from infeed_server.order import MAX_POSITION, RunOrder
 from infeed_server.order.permutation import Positions
+from infeed_server.order.run_order import Part
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 
 Visits = list[tuple[int, int]]
@@ -76,20 +77,17 @@ def visits_of(run: RunOrder, index: int, epochs: int) -> Iterator[Visits]:
             first = epoch * visits.length - part.shift
             if first >= end:
                 break
-            ids = _replaced_by(part.order, index, epoch)
-            offsets = visits.offsets(epoch, ids[ids < visits.count])
-            positions = np.sort(offsets[offsets >= 0]) + first
+            offsets = _offsets(part, index, epoch)
+            positions = np.sort(offsets) + first
             inside = (positions >= begin) & (positions < end)
             yield [(epoch, position) for position in positions[inside].tolist()]
 
 
-def _replaced_by(order: SampleOrder, index: int, epoch: int) -> Positions:
-    """Returns the samples in whose slots a sample is: itself, and removed ones whose substitute it
-    is."""
-    replaced = np.union1d(order.removed.ids, order.removed.bad)
-    own: Positions = np.array([index], np.int64)
-    own = own[(own < order.count) & ~order.removed.contains(own)]
-    if not replaced.size or not own.size:
-        return own
-    drawn = order.with_substitutes(np.full(replaced.size, epoch), replaced).index
-    return np.concatenate([own, replaced[drawn == index]])
+def _offsets(part: Part, index: int, epoch: int) -> Positions:
+    """Returns the offsets in an epoch at which a sample is: in its own slots, and in the slots
+    of removed samples whose substitute it is."""
+    removed = part.order.removed
+    wanted = np.union1d([index], np.concatenate([removed.ids, removed.bad]))
+    offsets, ids, turns = part.visits.visits(epoch, wanted)
+    found: Positions = offsets[part.order.with_substitutes(ids, turns).index == index]
+    return found

@@ -51,7 +51,7 @@ def run_so_far(lineage: Lineage, old: Opened) -> RunOrder:
     """Returns the order of the segments so far. Raises `InvalidRequestError` if they are others
     than the definition's."""
     try:
-        return order_of(lineage, old.removed)
+        return order_of(lineage, old.removed, old.order(0))
     except (ValueError, OverflowError) as error:
         raise InvalidRequestError(
             f"the run's segments do not fit its definition: {error}; restore the cursor as it was "

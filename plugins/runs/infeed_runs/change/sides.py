@@ -75,7 +75,9 @@ class Side:
         last = lineage[-1]
         names = (last.pipeline, last.fingerprint, last.seed)
         taken = cursor if cursor and cursor.course else Cursor(*names, last.start, segments=lineage)
-        return cls(opened, lineage, order_of(lineage, opened.removed), Run.of(taken))
+        return cls(
+            opened, lineage, order_of(lineage, opened.removed, opened.order(0)), Run.of(taken)
+        )
 
     def place(self, position: int) -> tuple[int, int, int] | None:
         """Returns the step, rank and slot of a position; None if the run has no step with it, or

@@ -1,0 +1,211 @@
+"""Order of a mixture: the sample, its turn and its key at each position, and the inverse.
+
+A position has a number in the mixture's schedule, and so a part and a draw. The parts are permuted
+within blocks, so that each of several ranks sees all of them; the draws of a part keep their order.
+Draw n of a part of N samples is the sample n % N of the part's own order in its epoch n // N. That
+order and the keys come from the run's seed and the part's name, so no other part changes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from infeed.shared.errors import InvalidRequestError, SampleError
+from infeed_mixtures.mixture import NEVER, Mixture
+from infeed_mixtures.permuted import images
+from infeed_server.order import SampleOrder
+from infeed_server.order.hashing import combine
+from infeed_server.order.permutation import Positions, cached_permutation
+from infeed_server.order.sample_order import KEY_DOMAIN, to_key
+
+MIX_DOMAIN = 16
+"""Hash domain of blocks and of the seeds of parts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedOrder(SampleOrder):
+    """The order of a mixture. `count` are the positions of an epoch. `sizes` are the samples of
+    each part, numbered part by part; a part begins again when all of its samples had their
+    turn. With `restarts`, all parts begin again with each epoch."""
+
+    mixture: Mixture
+    sizes: tuple[int, ...]
+    restarts: bool = False
+    max_epochs: tuple[int, ...] = ()
+    """Epochs that each part may have at most; empty: any number."""
+
+    @property
+    def length(self) -> int:
+        return self.count
+
+    @property
+    def name(self) -> str:
+        stages = len(self.mixture.begins)
+        return f"mix:{stages}:{self.mixture.digest}:{super().name}"
+
+    def named(self, name: str) -> SampleOrder:
+        for stages in range(1, len(self.mixture.begins) + 1):
+            order = replace(self, mixture=self.mixture.first_stages(stages))
+            if order.name == name:
+                return order
+        raise ValueError(
+            f"a segment has the mixture {name!r}, and the definition has none that begins so: give "
+            "new weights as one more stage behind those there are"
+        )
+
+    def visited(self, positions: Positions) -> tuple[Positions, Positions]:
+        index, turns = np.empty_like(positions), np.empty_like(positions)
+        cycles = positions // self.count if self.restarts else np.zeros_like(positions)
+        numbers = positions - cycles * self.count
+        blocks = numbers // self.mixture.block
+        for cycle, block in sorted({*zip(cycles.tolist(), blocks.tolist(), strict=True)}):
+            inside = (cycles == cycle) & (blocks == block)
+            samples, epochs = _block_samples(self, cycle, block)
+            offsets = numbers[inside] - block * self.mixture.block
+            index[inside], turns[inside] = samples[offsets], epochs[offsets]
+        self._check_epochs(positions, index, turns)
+        return index, turns
+
+    def visits(self, epoch: int, index: Positions) -> tuple[Positions, Positions, Positions]:
+        index = index[index < self.begins[-1]]
+        parts = self.parts_of(index)
+        found = [
+            self._visits_of(part, epoch, index[parts == part]) for part in np.unique(parts).tolist()
+        ]
+        columns = zip(*found, strict=True) if found else [[index[:0]]] * 3
+        offsets, ids, turns = (np.concatenate(list(column)) for column in columns)
+        return offsets, ids, turns
+
+    def keys(self, turns: Positions, index: Positions) -> Any:
+        parts = self.parts_of(index)
+        seeds = np.array([order.seed for order in self.orders])[parts]
+        return to_key(combine(seeds, KEY_DOMAIN, turns, index - self.begins[parts]))
+
+    def without(self, bad: Positions) -> SampleOrder:
+        order = super().without(bad)
+        gone = np.bincount(self.parts_of(order.removed.bad), minlength=len(self.sizes))
+        most = int(np.argmax(2 * gone - self.sizes))
+        if 2 * gone[most] > self.sizes[most]:
+            raise SampleError(
+                f"{gone[most]} of the {self.sizes[most]} samples of part "
+                f"{self.mixture.names[most]!r} are bad, too many to follow their substitutes; "
+                "repair the files, or see the quarantine log"
+            )
+        return order
+
+    def parts_of(self, index: Positions) -> Positions:
+        """Returns the number of the part of each sample."""
+        return np.searchsorted(self.begins, index, side="right").astype(np.int64) - 1
+
+    @cached_property
+    def begins(self) -> Positions:
+        """The first sample of each part, then the number of all samples."""
+        return np.cumsum([0, *self.sizes], dtype=np.int64)
+
+    @cached_property
+    def orders(self) -> tuple[SampleOrder, ...]:
+        """The own order of each part."""
+        return tuple(
+            SampleOrder(size, _part_seed(self.seed, name), self.mode, self.block, self.window)
+            for name, size in zip(self.mixture.names, self.sizes, strict=True)
+        )
+
+    def block_turns(self, cycle: int, block: int) -> tuple[Positions, Positions]:
+        """Returns the part and the draw at each position of a block."""
+        size = self.mixture.block
+        begin = block * size
+        if self.restarts:
+            size = min(size, self.count - begin)
+        parts, draws = self.mixture.at(np.arange(begin, begin + size))
+        permutation = cached_permutation(size, self.seed, MIX_DOMAIN, cycle, block)
+        permuted, kept = parts[permutation.forward(np.arange(size))], np.empty_like(draws)
+        kept[np.argsort(permuted, kind="stable")] = draws[np.argsort(parts, kind="stable")]
+        return permuted, kept
+
+    def _peers(self, index: Positions) -> tuple[Any, Any]:
+        parts = self.parts_of(index)
+        return self.begins[parts], np.array(self.sizes)[parts]
+
+    def _check_epochs(self, positions: Positions, index: Positions, turns: Positions) -> None:
+        """Raises `InvalidRequestError` for the first position at which a part has more epochs than
+        it may have."""
+        if not self.max_epochs:
+            return
+        parts = self.parts_of(index)
+        beyond = np.flatnonzero(turns >= np.array(self.max_epochs)[parts])
+        if beyond.size:
+            part = parts[beyond[0]]
+            raise InvalidRequestError(
+                f"part {self.mixture.names[part]!r} would begin its epoch {turns[beyond[0]] + 1} "
+                f"at position {positions[beyond[0]]}, and its max_epochs is "
+                f"{self.max_epochs[part]}; end the run before, raise it, or lower the weight"
+            )
+
+    def _visits_of(
+        self, part: int, epoch: int, index: Positions
+    ) -> tuple[Positions, Positions, Positions]:
+        """Returns what `visits` does, of samples of one part."""
+        begin, size, mixture = epoch * self.count, self.sizes[part], self.mixture
+        cycle, turns = 0, range(epoch, epoch + 1)
+        if self.restarts:
+            cycle, begin = epoch, 0
+        else:
+            ends = begin // mixture.block, -(-(begin + self.count) // mixture.block)
+            first, last = (int(mixture.counts(end * mixture.block)[part]) for end in ends)
+            turns = range(first // size, -(-last // size))
+        local = index - self.begins[part]
+        drawn = [self.orders[part].offsets(turn, local) + (turn - cycle) * size for turn in turns]
+        draws = np.concatenate([*drawn, local[:0]])
+        numbers = mixture.numbers(part, draws)
+        blocks, offsets = numbers // mixture.block, np.full_like(numbers, NEVER)
+        for block in np.unique(blocks[self._in_cycle(numbers)]).tolist():
+            parts, turn = self.block_turns(cycle, block)
+            places = np.flatnonzero(parts == part)
+            inside = self._in_cycle(numbers) & (blocks == block)
+            place = places[draws[inside] - turn[places[0]]]
+            offsets[inside] = place + block * mixture.block - begin
+        is_here = (offsets >= 0) & (offsets < self.count)
+        ids, turn_of = np.tile(index, len(turns)), np.repeat(np.array(turns, np.int64), len(index))
+        return offsets[is_here], ids[is_here], turn_of[is_here]
+
+    def _in_cycle(self, numbers: Positions) -> Any:
+        """Returns whether each number of the schedule comes in a cycle."""
+        return (numbers != NEVER) & ((numbers < self.count) | (not self.restarts))
+
+
+@lru_cache(maxsize=256)
+def _block_samples(order: MixedOrder, cycle: int, block: int) -> tuple[Positions, Positions]:
+    """Returns the samples and their turns at the positions of a block: 16 bytes a position."""
+    parts, draws = order.block_turns(cycle, block)
+    turns, places = np.divmod(draws, np.array(order.sizes)[parts])
+    turns += cycle
+    pairs, which = np.unique(np.stack([parts, turns]), axis=1, return_inverse=True)
+    index = order.begins[parts] + _permuted(order, pairs.T, which.reshape(-1), places)
+    return index, turns
+
+
+def _permuted(
+    order: MixedOrder, pairs: Positions, which: Positions, places: Positions
+) -> Positions:
+    """Returns the samples of parts at places; `pairs` are part and turn, and `which` has the pair
+    of each place."""
+    if order.mode == "global":
+        own = [order.orders[part] for part in pairs[:, 0].tolist()]
+        keys = np.stack([np.array([one.seed for one in own]), pairs[:, 1]], axis=1)
+        return images(places, which, [one.count for one in own], keys)
+    result = np.empty_like(places)
+    for number, (part, turn) in enumerate(pairs.tolist()):
+        inside = which == number
+        result[inside] = order.orders[part].samples(turn, places[inside])
+    return result
+
+
+def _part_seed(seed: int, name: str) -> int:
+    """Returns the seed of a part's order and keys."""
+    word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little", signed=True)
+    return int(combine(seed, MIX_DOMAIN, word)[0]) >> 1
