@@ -144,22 +144,6 @@ def test_deterministic_dataset_continues_after_kills(command_line: Any, folder: 
     server.kill()
 
 
-@pytest.mark.usefixtures("folder")
-def test_deterministic_dataset_continues_at_another_server(serve: Any) -> None:
-    started = [serve(definition("ordered")) for _ in range(2)]
-    servers = {str(server.address): server for server in started}
-    expected = read_all(next(iter(servers)), "ordered", 2)
-    ranks = Ranks(",".join(servers), "ordered", 2)
-    ranks.take(10)
-    used = {server for feed in ranks.feeds for server in feed.stats().servers}
-    assert used == {min(servers)}  # all ranks of a job use one server
-    servers[min(servers)].stop(grace=0)
-    ranks.take()
-    assert {feed.stats().servers for feed in ranks.feeds} == {tuple(sorted(servers))}
-    ranks.close()
-    assert ranks.digest.digest() == expected.digest.digest()
-
-
 def test_unordered_dataset_repeats_nothing_after_a_kill(command_line: Any, folder: Path) -> None:
     server = command_line.serve(definition("unordered"), folder)
     address = server.address
