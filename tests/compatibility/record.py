@@ -15,9 +15,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import hpack
-from tests.compatibility import recording, session
+from tests.compatibility import frames, recording, session
 from tests.harness.listener import Listener
-from tests.stress.fuzz import frames
 
 import infeed
 from infeed.v1 import stream_pb2

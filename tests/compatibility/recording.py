@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from tests.stress.fuzz import frames
+from tests.compatibility import frames
 
 from infeed.v1 import feed_service_pb2, spec_pb2, stream_pb2
 

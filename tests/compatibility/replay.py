@@ -10,6 +10,7 @@ import h2.config
 import h2.connection
 import h2.events
 import hpack
+from tests.compatibility import frames
 from tests.compatibility.recording import (
     SERVICE,
     Connection,
@@ -19,7 +20,6 @@ from tests.compatibility.recording import (
     split_messages,
 )
 from tests.compatibility.session import UNKNOWN
-from tests.stress.fuzz import frames
 
 _TIMEOUT_SECONDS = 120.0
 

@@ -52,17 +52,6 @@ def test_stderr_of_a_wrong_option_is_one_line(command_line: Any, folder: Path) -
     )
 
 
-def test_traceback_has_the_frames_of_the_user_only(command_line: Any, folder: Path) -> None:
-    text = definition(transforms="[{map: bad_functions:raises}]")
-    first, *lines = command_line.serve_error(text, folder).splitlines()
-    assert first.startswith("pipelines.yaml:6: pipelines.one.transforms[0].map: bad_functions:rai")
-    assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-1] == "RuntimeError: not today"
-    files = [line for line in lines if line.startswith("  File ")]
-    assert [line.rpartition(" in ")[2] for line in files] == ["raises", "helper"]
-    assert all(str(folder / "bad_functions.py") in line for line in files)
-
-
 def definition(
     source: str = "{arrays: data.npz}", transforms: str = "[]", rest: str = "batch: {size: 4}"
 ) -> str:

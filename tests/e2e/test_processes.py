@@ -1,4 +1,4 @@
-"""`infeed serve --processes`: several processes on one port, which all reload changed files."""
+"""`infeed serve --processes`: several processes on one port; a lost one is replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pipelines:
     shuffle: {seed: 3}
     batch: {size: 4}
 """
-ANN, BEN = "infeed_ann", "infeed_ben"
+BEN = "infeed_ben"
 
 
 @pytest.fixture
@@ -68,20 +68,6 @@ def serving(address: str) -> dict[int, str]:
     return {pid: others.pop() for pid, others in found.items()}
 
 
-def write_tokens(file: Path, *names: str) -> None:
-    grants = [
-        {"name": name, "sha256": hash_token(f"infeed_{name}"), "pipelines": ["n"]} for name in names
-    ]
-    replace(file, yaml.safe_dump({"tokens": grants}))
-
-
-def replace(file: Path, text: str) -> None:
-    """Replaces a file in one step."""
-    new = file.with_suffix(".new")
-    new.write_text(text)
-    new.rename(file)
-
-
 # As `infeed`, but it kills a process that hangs sooner.
 IMPATIENT = """
 import infeed.cli
@@ -93,31 +79,21 @@ infeed.cli.main()
 
 
 class Pair:
-    """A server of two processes, with files of its certificate, key and tokens."""
+    """A server of two processes, with TLS and tokens."""
 
     def __init__(self, command_line: Any, folder: Path, pki: Any) -> None:
-        self._pki = pki
-        self.cert, self.key, self.tokens = (
-            folder / name for name in ("cert.pem", "key.pem", "tokens.yaml")
-        )
-        self.replace_certificate("server")
-        write_tokens(self.tokens, "ann", "ben")
-        authorities = folder / "authorities.pem"
-        authorities.write_text(pki.ca.read_text() + pki.untrusted_ca.read_text())
-        self.options: dict[str, Any] = {"tls": TLS(ca=authorities), "token": BEN}
-        """Options of a trainer that trusts each of the server's certificates."""
-        options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--processes", "2")
-        files = ("--tls-cert", self.cert, "--tls-key", self.key, "--tokens", self.tokens)
+        grant = {"name": "ben", "sha256": hash_token(BEN), "pipelines": ["n"]}
+        (folder / "tokens.yaml").write_text(yaml.safe_dump({"tokens": [grant]}))
         (folder / "impatient.py").write_text(IMPATIENT)
-        serve = ("python", "impatient.py", "serve", "pipelines.yaml", *options)
-        self.parent = command_line.start(*serve, *map(str, files), cwd=folder)
+        self.parent = command_line.start(
+            *("python", "impatient.py", "serve", "pipelines.yaml", "--processes", "2"),
+            *("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--tokens", "tokens.yaml"),
+            *("--tls-cert", str(pki.server), "--tls-key", str(pki.server_key)),
+            cwd=folder,
+        )
+        self.options: dict[str, Any] = {"tls": TLS(pki.ca), "token": BEN}
         self.address = self.parent.address
         self.http = self.parent.http
-
-    def replace_certificate(self, name: str) -> None:
-        """Replaces the certificate and its key."""
-        replace(self.key, getattr(self._pki, f"{name}_key").read_text())
-        replace(self.cert, getattr(self._pki, name).read_text())
 
     def read_epoch(self) -> list[Any]:
         """Returns the sample ids of each batch of an epoch."""

@@ -1,7 +1,4 @@
-"""TLS, mutual TLS and tokens of `infeed serve`, from options to a feed.
-
-test_processes has the reloading of files.
-"""
+"""TLS, mutual TLS and tokens of `infeed serve`, from options to a feed."""
 
 from __future__ import annotations
 

@@ -15,10 +15,6 @@ import grpc
 import numpy as np
 import pytest
 import xxhash
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
-    ProtoReflectionDescriptorDatabase,
-)
 
 from infeed.v1 import stream_pb2
 from infeed_server.pipeline.load import parse
@@ -86,17 +82,3 @@ def test_batch_of_40_megabytes_needs_no_channel_options(
         bytes(strings[table + begin : table + end]) for begin, end in itertools.pairwise(offsets)
     ]
     assert texts == names.tolist()
-
-
-def test_health_and_reflection_are_served(serve: Any) -> None:
-    arrays = {"x": np.arange(10, dtype=np.float32)}
-    server = serve({"a": parse({"source": {"arrays": arrays}, "batch": {"size": 2}})})
-    with grpc.insecure_channel(str(server.address)) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
-        for service in ("", "infeed.v1.FeedService"):
-            response = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=100)
-            assert response.status == health_pb2.HealthCheckResponse.SERVING
-        reflection = ProtoReflectionDescriptorDatabase(channel)
-        assert "infeed.v1.FeedService" in reflection.get_services()
-        file = reflection.FindFileContainingSymbol("infeed.v1.FeedService")
-        assert file.name == "infeed/v1/feed_service.proto"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from tests.stress.fuzz import frames
 from tests.stress.fuzz.kinds import FEED, event
 
 from infeed.batch import Batch
@@ -22,7 +21,6 @@ from infeed.wire.assembler import BatchAssembler, PendingRequest, ReceivedBatch
 from infeed.wire.buffer_pool import BufferPool
 
 _TIMEOUT_SECONDS = 180.0
-_FRAME_BYTES = 1 << 14
 
 NAMES = ("numbers", "files", "photos")
 
@@ -33,8 +31,6 @@ class Session:
 
     spec: PipelineSpec
     plan: FeedPlan
-    stream_response: bytes
-    """HTTP/2 bytes of the response to StreamBatches."""
     messages: tuple[bytes, ...]
     """Messages in the response to StreamBatches."""
     batches: dict[int, Batch]
@@ -63,7 +59,7 @@ def _record(address: str, name: str) -> Session:
     requests = [event(open=plan.contract.opening)]
     requests += [event(batch=request(plan, step)) for step in steps]
     messages = tuple(_call(address, "StreamBatches", requests))
-    session = Session(spec, plan, _connection(messages), messages, {})
+    session = Session(spec, plan, messages, {})
     for received in replay_messages(session.assembler(), messages):
         session.batches[received.step] = received.batch
     assert len(session.batches) == session.steps
@@ -106,22 +102,3 @@ def _call(address: str, method: str, messages: Sequence[bytes]) -> list[bytes]:
         call: Any = channel.stream_stream(FEED + method)
         responses = call(iter(messages), timeout=_TIMEOUT_SECONDS)
         return [response for response in responses if response != heartbeat]
-
-
-def _connection(messages: Sequence[bytes]) -> bytes:
-    """Returns a connection of a server that answers one call with the messages."""
-    data = [
-        frames.frame(frames.DATA, 0, 1, whole[start : start + _FRAME_BYTES])
-        for whole in map(frames.message, messages)
-        for start in range(0, len(whole), _FRAME_BYTES)
-    ]
-    first = [(":status", "200"), ("content-type", "application/grpc")]
-    return b"".join(
-        [
-            frames.settings(max_frame=_FRAME_BYTES),
-            frames.frame(frames.SETTINGS, frames.ACK, 0),
-            frames.headers(1, first),
-            *data,
-            frames.headers(1, [("grpc-status", "0")], 5),
-        ]
-    )

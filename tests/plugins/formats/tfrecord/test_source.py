@@ -18,8 +18,6 @@ from infeed_formats.tfrecord.source import TFRecordSource
 from infeed_server.storage.handles import FileHandle
 
 Write = Callable[..., Path]
-Example = Callable[..., bytes]
-Parse = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -49,14 +47,6 @@ def test_read_in_any_order_with_repeats(tmp_path: Path, three_files: list[bytes]
     assert read.dtype == object
     assert read.tolist() == [three_files[index] for index in indices]
     assert source.read(np.array([], np.int64))["record"].tolist() == []
-
-
-def test_provenance_is_file_and_offset(tmp_path: Path, three_files: list[bytes]) -> None:
-    source = open_source(tmp_path / "part-*.tfrecord")
-    provenance = source.provenance(6)
-    assert provenance.file == str(tmp_path / "part-1.tfrecord")
-    assert provenance.offset == len(three_files[5]) + 16
-    assert str(provenance) == f"{provenance.file} at byte {provenance.offset}"
 
 
 def test_damaged_record_of_the_index_is_a_bad_sample(

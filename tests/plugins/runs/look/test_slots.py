@@ -73,44 +73,22 @@ def test_a_step_of_a_run_without_segments() -> None:
 
 def test_what_a_server_describes_is_parsed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = []
+    told: dict[str, Any] = {"epoch": 0, "sample_id": 7, "file": "a.tar", "offset": 0}
 
     def describe(_: str, request: service.DescribeSlotsRequest, timeout: float) -> Any:
-        requests.append(request)
+        requests.append((request.start, request.count, request.draws, request.run.seed))
         draw = service.Draw(transform="transforms[1].crop", parameters='{"y": 3}')
-        slots = [
-            service.Slot(
-                position=request.start + i,
-                sample_id=7,
-                file="a.tar",
-                offset=0,
-                key=(-1, 2),
-                fields='{"label": 4}',
-                draws=[draw],
-            )
-            for i in range(request.count)
-        ]
+        values = {**told, "key": (-1, 2), "fields": '{"label": 4}', "draws": [draw]}
+        slots = [service.Slot(position=request.start + i, **values) for i in range(request.count)]
         return service.DescribeSlotsResponse(slots=slots)
 
     fake = AmendedFake({"x": np.arange(9000)}, batch_size=5000)
     monkeypatch.setattr(fake, "call", describe)
     slots = infeed.at(Run("fake", 11), 0, "-", draws=False, transport=fake)
-    assert [(r.start, r.count, r.draws, r.run.seed) for r in requests] == [
-        (0, 4096, False, 11),
-        (4096, 904, False, 11),
-    ]
-    assert slots[4999] == infeed.Slot(
-        position=4999,
-        step=0,
-        rank=0,
-        slot=4999,
-        epoch=0,
-        sample_id=7,
-        file="a.tar",
-        offset=0,
-        key=((1 << 64) - 1, 2),
-        fields={"label": 4},
-        draws={"transforms[1].crop": {"y": 3}},
-    )
+    assert requests == [(0, 4096, False, 11), (4096, 904, False, 11)]
+    values = {"fields": {"label": 4}, "draws": {"transforms[1].crop": {"y": 3}}}
+    place = {"position": 4999, "step": 0, "rank": 0, "slot": 4999, "key": ((1 << 64) - 1, 2)}
+    assert slots[4999] == infeed.Slot(**place, **told, **values)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.stress.chaos.faulty_proxy import FaultyProxy
 
 import infeed
-from infeed_server.pipeline.load import from_yaml
 
 N = 300
 
@@ -57,14 +55,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield folder
-
-
-@pytest.fixture(scope="module")
-def addresses(shared: Any, folder: Path) -> list[str]:
-    """The addresses of two servers that no test stops."""
-    file = folder / "running.yaml"
-    file.write_text(definition("ordered", "unordered"))
-    return [str(shared(from_yaml(str(file))).address) for _ in range(2)]
 
 
 class Ranks:
@@ -144,22 +134,6 @@ def test_deterministic_dataset_continues_after_kills(command_line: Any, folder: 
     server.kill()
 
 
-@pytest.mark.usefixtures("folder")
-def test_deterministic_dataset_continues_at_another_server(serve: Any) -> None:
-    started = [serve(definition("ordered")) for _ in range(2)]
-    servers = {str(server.address): server for server in started}
-    expected = read_all(next(iter(servers)), "ordered", 2)
-    ranks = Ranks(",".join(servers), "ordered", 2)
-    ranks.take(10)
-    used = {server for feed in ranks.feeds for server in feed.stats().servers}
-    assert used == {min(servers)}  # all ranks of a job use one server
-    servers[min(servers)].stop(grace=0)
-    ranks.take()
-    assert {feed.stats().servers for feed in ranks.feeds} == {tuple(sorted(servers))}
-    ranks.close()
-    assert ranks.digest.digest() == expected.digest.digest()
-
-
 def test_unordered_dataset_repeats_nothing_after_a_kill(command_line: Any, folder: Path) -> None:
     server = command_line.serve(definition("unordered"), folder)
     address = server.address
@@ -185,16 +159,3 @@ def test_unordered_dataset_repeats_nothing_after_a_kill(command_line: Any, folde
     # A new run starts at the first sample.
     assert sorted(read_all(address, "unordered", 2).values) == sorted(2 * list(range(N)))
     server.kill()
-
-
-@pytest.mark.parametrize("pipeline", ["ordered", "unordered"])
-def test_lost_connection_loses_no_sample(addresses: list[str], pipeline: str) -> None:
-    with FaultyProxy(int(addresses[0].rpartition(":")[2])) as proxy:
-        ranks = Ranks(proxy.address, pipeline, 3)
-        for _ in range(5):
-            assert ranks.take(4) == 4
-            proxy.reset(0)
-        ranks.take()
-        assert all(feed.stats().reconnects >= 3 for feed in ranks.feeds)
-        ranks.close()
-    assert sorted(ranks.values) == sorted(2 * list(range(N)))

@@ -6,15 +6,13 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import tensorflow as tf
 from tests.harness.clock import ManualClock
+from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import (
-    ConfigError,
-    ServerError,
     ServerUnavailableError,
     SourceError,
 )
@@ -54,7 +52,7 @@ class Clock(ManualClock):
     def wait_for_check(self) -> None:
         """Waits until a check that began after this call has ended."""
         before = self.checks
-        until(lambda: self.checks >= before + 2)
+        wait_until(lambda: self.checks >= before + 2, "the client has found it")
 
 
 @pytest.fixture
@@ -78,13 +76,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "READY_TIMEOUT_SECONDS", 0.1)
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_data_set_is_made_once_unless_the_dispatcher_lost_it(dispatcher: str, worker: str) -> None:
     client = DataServiceClient(dispatcher)
     made = []
@@ -98,28 +89,6 @@ def test_data_set_is_made_once_unless_the_dispatcher_lost_it(dispatcher: str, wo
     assert len(made) == 1
     client.register("others", "none", make)
     assert len(made) == 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "error", "message"),
-    [
-        (tf.errors.ResourceExhaustedError, ServerError, "cannot store the data set: .*; free"),
-        (tf.errors.InvalidArgumentError, ConfigError, "rejects the data set: journal_0; No"),
-    ],
-)
-def test_error_of_the_registration_is_mapped(
-    dispatcher: str, monkeypatch: pytest.MonkeyPatch, kind: Any, error: Any, message: str
-) -> None:
-    def fail(*_: object, **options: object) -> None:
-        raise kind(None, None, "journal_0; No space left on device")
-
-    monkeypatch.setattr(TF, "register_dataset", fail)
-    client = DataServiceClient(dispatcher)
-    with pytest.raises(error, match=f"{dispatcher} {message}") as caught:
-        client.register("numbers", "none", numbers)
-    assert caught.value.metadata == {"target": dispatcher}
-    monkeypatch.undo()
-    client.register("numbers", "none", numbers)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -151,7 +120,7 @@ def test_one_answering_worker_is_ready(
         messages.WorkerHeartbeatAnswer,
     )
     client = DataServiceClient(dispatcher)
-    until(lambda: client._find_problem() is None)
+    wait_until(lambda: client._find_problem() is None, "the client has found it")
     assert client.lost_workers == (unused,)
     assert client.answering_workers == 1
 
@@ -173,7 +142,7 @@ def test_outage_is_reported_late_and_its_end_at_once(
         client.watch(reports.put)
         client.start()
         server._stop()
-        until(lambda: client._problem)
+        wait_until(lambda: client._problem, "the client has found it")
         clock.wait_for_check()
         assert not any(drain(reports)), "no time has passed"
         clock.now = module.UNAVAILABLE_TIMEOUT_SECONDS

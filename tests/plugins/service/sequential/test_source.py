@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed import ConfigError, UserCodeError
+from infeed import ConfigError
 from infeed_service.sequential.source import DatasetSource
 
 Data = tf.data.Dataset
@@ -146,20 +146,6 @@ def test_identity_follows_the_module_and_the_bound_values(module: Callable[[str]
     functions = [functools.partial(tf.data.Dataset.range, count) for count in (2, 2, 3)]
     first, equal, third = (DatasetSource(dataset=function).identity() for function in functions)
     assert first == equal != third
-
-
-def test_function_error_has_the_users_traceback(module: Callable[[str], str]) -> None:
-    name = module(
-        "def inner():\n    raise RuntimeError('no data today')\n\ndef make():\n    return inner()\n"
-    )
-    with pytest.raises(UserCodeError) as caught:
-        DatasetSource(dataset=f"{name}:make").make(0)
-    message = str(caught.value)
-    assert message.startswith(f"the function {name}:make raised RuntimeError:\nTraceback")
-    assert message.endswith("RuntimeError: no data today")
-    assert message.count("File ") == 2
-    assert "in make" in message
-    assert "raise RuntimeError('no data today')" in message
 
 
 def add_stateful_noise(x: Any) -> Any:

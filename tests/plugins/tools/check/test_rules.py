@@ -97,20 +97,6 @@ def test_colours_of_floats_beyond_one_are_found() -> None:
     assert text.endswith("put normalize with scale: 255 before it")
 
 
-def test_new_nan_is_found_where_it_arises() -> None:
-    transforms = LIST.validate_python(["cache", {"map": "m:f"}, "cache"])
-    ranges = [
-        measured("float32", [1.0, 2.0]),
-        measured("float32", [1.0, np.nan, np.inf], 1),
-        measured("float32", [1.0, np.nan], 2),
-    ]
-    ((path, text),) = value_findings(transforms, ranges)
-    assert (path, text) == (
-        ("transforms", 1, "map"),
-        "2 results in field 'x' are NaN or infinite",
-    )
-
-
 @pytest.mark.parametrize(
     ("values", "is_balance"),
     [

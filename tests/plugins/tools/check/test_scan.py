@@ -131,13 +131,6 @@ def test_photos(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert problems[0].startswith("8: pipelines.p.transforms[2].normalize: std 0.25 does not fit")
 
 
-def test_class_folders_have_names(folder: Path) -> None:
-    text = "    source: {images: photos, labels: folders}\n    batch: {size: 4}\n"
-    report, problems, _ = scan(folder, text)
-    assert (report.bad_samples, problems) == (0, [])
-    assert report.to_json()["classes"] == {"label": {"0 (cat)": 35, "1 (dog)": 35}}
-
-
 def test_limit_reads_the_first_samples(folder: Path) -> None:
     text = "    source: {arrays: x.npz}\n    batch: {size: 4}\n"
     report, _, progress = scan(folder, text, limit=10)

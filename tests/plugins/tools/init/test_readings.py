@@ -35,8 +35,6 @@ def shown(reading: Reading) -> dict[str, str]:
     }
 
 
-TRAIN_OF_FOUR = "id,label 00,x 01,y 10,x 11,y"
-
 TAKEN: dict[str, tuple[Tree, dict[str, str]]] = {
     "class folders": (tree("cat*2", "dog*3"), {".": "5 cat,dog"}),
     "ASL alphabet": (

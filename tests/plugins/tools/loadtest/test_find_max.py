@@ -37,8 +37,3 @@ def test_the_largest_number_is_found(most: int) -> None:
 def test_a_test_that_ends_early_ends_the_search() -> None:
     found, summary, asked = search(12, ended_early=True)
     assert (found, summary.trainers, asked) == (None, 1, [])
-
-
-def test_a_search_says_what_it_found() -> None:
-    assert str(search(4, 4)[0]) == "4 or more trainers can be fed"
-    assert str(search(0, 4, 0.351)[0]) == "0 trainers can be fed: a single one reaches 35.1 %"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.plugins.tools.loadtest.samples import busy_server, point, steps, tally
 
-from infeed.shared import verdict
 from infeed_tools.loadtest.figures import last_report
 from infeed_tools.loadtest.plan import LoadPlan
 from infeed_tools.loadtest.report import text_report
@@ -40,12 +38,6 @@ def test_utilisation_is_compute_over_time_of_the_worst_rank() -> None:
     assert slow.wait_p50 == slow.wait_p99 == slow.wait_max == 0.01
 
 
-@pytest.fixture
-def short_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a verdict rest on the second that a made-up test lasts."""
-    monkeypatch.setattr(verdict, "MIN_SECONDS", 0.5)
-
-
 @pytest.mark.parametrize(
     ("at", "warm_up", "unanswered", "utilisation"),
     [(0.1, 0.0, 1.9, 0.0899 / 2), (0.1, 0.5, 1.5, 0.0), (2.5, 0.0, 0.0, 0.9)],
@@ -62,12 +54,6 @@ def test_a_wait_without_a_batch_counts_up_to_the_end(
     assert summary.figures.unanswered_seconds == pytest.approx(unanswered)
     assert summary.figures.wait_max == pytest.approx(unanswered)
     assert summary.utilisation == pytest.approx(utilisation, abs=0.01)
-
-
-def test_verdict_names_the_worst_rank_and_the_cause(short_verdicts: None) -> None:
-    summary = summarize(starved())
-    assert summary.verdict.rank == 1
-    assert (summary.verdict.level, summary.verdict.cause) == ("highly input-bound", "transforms")
 
 
 def test_thresholds_are_checked_by_the_worst_rank() -> None:
@@ -89,16 +75,6 @@ def test_a_test_without_a_batch_fails() -> None:
     assert "no verdict yet" in text_report(summary)
     assert "MISSED: batches: none (at least 1)" in text_report(summary)
     assert "nothing was measured, for 1 of 1 trainers had no batch" in text_report(summary)
-
-
-def test_json_has_the_figures() -> None:
-    document = json.loads(json.dumps(to_json(summarize(starved()))))
-    assert document["utilisation"] == pytest.approx(0.5)
-    assert document["worst_rank"] == 1
-    assert document["audit"]["exact"] is True
-    assert document["servers"]["a:1"]["memory_bytes"] == 0
-    assert document["series"]["servers"]["a:1"]["transform"][-1] == 1.0
-    assert document["ok"] is True
 
 
 def test_lost_server_is_named_first_and_is_a_failure() -> None:

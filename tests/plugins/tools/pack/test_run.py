@@ -7,7 +7,6 @@ import gzip
 import os
 import random
 import subprocess
-import sys
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.harness.datasets import jpeg
+from tests.harness.nursery import Nursery
 from tests.harness.process import ROOT
 from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
 from tests.plugins.tools.pack.conftest import ARRAYS, SAMPLES, Packed, files_of, run_pack
@@ -282,23 +282,17 @@ def test_options_that_do_not_fit_the_source_are_refused(
         run_pack(file, tmp_path / "packed", **options)
 
 
-def command(file: Path, dest: Path) -> list[str]:
-    """Returns the command that packs with two workers, one sample in a shard."""
-    program = "import sys; from infeed.cli import main; sys.exit(main())"
-    options = ("--samples-per-shard=1", "--workers=2")
-    return [sys.executable, "-c", program, "pack", str(file), str(dest), *options]
-
-
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_packs_continue_with_the_same_bytes(
-    arrays: Path, tmp_path: Path, kills: int
+    nursery: Nursery, arrays: Path, tmp_path: Path, kills: int
 ) -> None:
-    """Packs are killed when random numbers of files are there, and one may end."""
+    """Packs with two workers are killed when random numbers of files are there; one may end."""
     dest = tmp_path / "killed"
     dest.mkdir()
     rng = random.Random(0)
-    arguments = command(arrays, dest)
+    words = ("--samples-per-shard=1", "--workers=2")
+    arguments = [nursery.python, "-m", "infeed", "pack", arrays, dest, *words]
     for _ in range(kills):
         child = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE)
         # Each shard has four files, and is seen as a fifth while it is written.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.harness.nursery import Nursery
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
@@ -63,7 +63,7 @@ def test_json_of_a_dataset_has_no_print_of_its_function(folder: Path) -> None:
     assert document["run"]["samples"] > 0
 
 
-def test_sigint_prints_the_figures_and_exits_with_130(folder: Path) -> None:
+def test_sigint_prints_the_figures_and_exits_with_130(nursery: Nursery, folder: Path) -> None:
     (folder / "interrupting.py").write_text(
         "import itertools\nimport os\nimport signal\n\nREADS = itertools.count()\n\n\n"
         "class Numbers:\n    fingerprint = '1'\n\n"
@@ -77,7 +77,7 @@ def test_sigint_prints_the_figures_and_exits_with_130(folder: Path) -> None:
         "pipelines:\n  p:\n    source: {python: 'interrupting:Numbers'}\n    batch: {size: 4}\n"
     )
     process = subprocess.run(
-        [sys.executable, "-m", "infeed", "profile", "interrupted.yaml", "p", "--json"],
+        [nursery.python, "-m", "infeed", "profile", "interrupted.yaml", "p", "--json"],
         capture_output=True,
         text=True,
         timeout=300,

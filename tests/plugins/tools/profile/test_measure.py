@@ -145,10 +145,3 @@ def test_pipeline_with_bad_samples_only_names_one(folder: Path, tmp_path: Path) 
     transforms = "[decode_image: {field: image}, resize: {field: image, size: [8, 8]}]"
     with pytest.raises(SampleError, match=r"all 4 samples .* transforms\[0\].decode_image: "):
         profile_of(folder, f"source: {{images: {tmp_path}}}", transforms)
-
-
-def test_dataset_has_its_total_alone(folder: Path) -> None:
-    profile = profile_of(folder, "source: {dataset: functions_of_profile:rows}", "[]")
-    assert not profile.stages
-    assert profile.wire_bytes == 8
-    assert profile.run_samples > 0

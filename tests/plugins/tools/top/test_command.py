@@ -21,7 +21,6 @@ from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import ConfigError, InfeedError, ProtocolError, ServerUnavailableError
 from infeed_tools.top.command import watch
 from infeed_tools.top.control_plane import ControlPlane
-from infeed_tools.top.status_view import status_view
 
 VERDICT: dict[str, Any] = {
     "level": "highly input-bound",
@@ -215,14 +214,6 @@ def test_a_status_of_another_structure_is_an_error(serve_http: Serve) -> None:
     message = error(serve_http({"/api/v1/status": (200, other)}))
     assert "another structure" in message
     assert "'queues'" in message
-
-
-def shown(status: dict[str, Any], width: int, note: str = "") -> str:
-    """Returns what a terminal of this width shows."""
-    console = Console(file=io.StringIO(), width=width, height=10)
-    with console.capture() as capture:
-        console.print(status_view("http://a:1", status, width, note), highlight=False)
-    return capture.get()
 
 
 class FakeControl(ControlPlane):
