@@ -17,7 +17,7 @@ from tests.harness.nursery import ForkedProcess, Nursery
 
 from infeed.shared.errors import ServerUnavailableError
 from infeed.v1 import cluster_pb2 as messages
-from infeed_server.control.health import Readiness
+from infeed_server.serving.health import Readiness
 from infeed_service import rpc
 from infeed_service.roles import liveness as module
 from infeed_service.roles.dispatcher import DispatcherRole
