@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[1]
 
 PACKAGES = (
     *("client/infeed", "server/infeed_server", "plugins/formats/infeed_formats"),
+    "plugins/frameworks/infeed_frameworks",
     *("plugins/runs/infeed_runs", "plugins/service/infeed_service", "plugins/tools/infeed_tools"),
 )
 
