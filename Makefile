@@ -59,7 +59,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
 
 FRAMEWORKS := grain jax keras torch
 # Run by test-frameworks.
-LEFT_OUT := --ignore=tests/examples $(addprefix --ignore=tests/client/,$(FRAMEWORKS))
+LEFT_OUT := --ignore=tests/examples $(addprefix --ignore=tests/plugins/frameworks/,$(FRAMEWORKS))
 # Run by test-pages and test-all.
 PAGES := tests/docs tests/browser
 
@@ -85,7 +85,7 @@ $(FRAMEWORKS_READY): $(READY) requirements/frameworks.txt
 
 # The tests of the adapters and the examples. Each framework has a process of its own:
 # JAX reads its flags once, and forks of a process with JAX's threads can hang.
-ADAPTER_TESTS := $(addprefix tests/client/,$(FRAMEWORKS))
+ADAPTER_TESTS := $(addprefix tests/plugins/frameworks/,$(FRAMEWORKS))
 
 .PHONY: test-frameworks
 test-frameworks: $(FRAMEWORKS_READY) ## Run the tests of the adapters with JAX, PyTorch, Grain, Orbax and others.

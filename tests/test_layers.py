@@ -23,14 +23,15 @@ PACKAGES = {
 
 PLUGINS = {
     "infeed_formats": ROOT / "plugins" / "formats",
+    "infeed_frameworks": ROOT / "plugins" / "frameworks",
     "infeed_mixtures": ROOT / "plugins" / "mixtures",
     "infeed_observe": ROOT / "plugins" / "observe",
     "infeed_runs": ROOT / "plugins" / "runs",
     "infeed_service": ROOT / "plugins" / "service",
     "infeed_tools": ROOT / "plugins" / "tools",
 }
-"""Packages that the core finds by entry points. Folders of formats and tools do not import each
-other."""
+"""Packages that the core finds by entry points. Folders of formats, frameworks and tools do not
+import each other."""
 
 ROOMS = {
     "infeed_formats": (
@@ -41,6 +42,10 @@ ROOMS = {
         ),
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
+    ),
+    "infeed_frameworks": (
+        "infeed",
+        *(f"infeed_frameworks.{name}" for name in ("feed_adapter", "named_fields", "keras")),
     ),
     "infeed_mixtures": (
         "infeed.shared",
@@ -57,6 +62,7 @@ ROOMS = {
         "infeed_service",
         "infeed_observe.http",
         "infeed_observe.metrics",
+        *(f"infeed_frameworks.{name}" for name in ("keras", "tensorflow")),
     ),
     "infeed_tools": (
         "infeed",
@@ -85,8 +91,7 @@ LAYERS = {
         "client",
         "adapters served",
         "__init__",
-        "audit grain jax keras loadtest testing torch",
-        "tensorflow",
+        "audit grain jax keras loadtest tensorflow testing torch",
         "cli",
         "__main__",
     ),
@@ -106,6 +111,9 @@ LAYERS = {
         "cli",
     ),
 }
+NAMED = ("grain", "jax", "keras", "tensorflow", "torch")
+"""Modules of the client whose names plug-ins add. They import them for type checkers alone."""
+
 SHARED = ("shared", "v1", "wire")
 """What the server imports of the client, up to the layer of `runtime`."""
 
@@ -116,7 +124,7 @@ CLIENT_REQUIREMENTS = {
 `opentelemetry` where a provider is given; adapters and command line have more."""
 
 
-OTHER_WORDS = {"infeed_server.serving.auth", "infeed.torch.loaders"}
+OTHER_WORDS = {"infeed_server.serving.auth", "infeed_frameworks.torch.loaders"}
 """Modules whose tokens give access, or whose `dataset` is an attribute of PyTorch's."""
 
 
@@ -140,7 +148,10 @@ def imports(path: Path) -> Set[str]:
     Relative imports are not looked for: ruff refuses them.
     """
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    if path.parent == PACKAGES["infeed"] / "infeed" and path.stem in NAMED:
+        tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

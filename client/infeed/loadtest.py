@@ -8,6 +8,6 @@
 An installed package adds the names by the entry points of the group `infeed.loadtest`.
 """
 
-from infeed.adapters import import_lazily
+from infeed.adapters import added_names
 
-__getattr__ = import_lazily(__name__)
+__getattr__, __dir__ = added_names(__name__)

@@ -17,12 +17,12 @@ from tests.harness.server import InfeedServer
 import infeed
 
 TESTED_BY = {
-    "docs/grain.md": "tests/client/grain/test_page.py",
-    "docs/jax.md": "tests/client/jax/test_page.py",
-    "docs/keras.md": "tests/client/keras/on_backend.py",
+    "docs/grain.md": "tests/plugins/frameworks/grain/test_page.py",
+    "docs/jax.md": "tests/plugins/frameworks/jax/test_page.py",
+    "docs/keras.md": "tests/plugins/frameworks/keras/on_backend.py",
     "docs/observability.md": "tests/client/shared/telemetry/test_page.py",
-    "docs/pytorch.md": "tests/client/torch/test_page.py",
-    "docs/tensorflow.md": "tests/client/tensorflow/test_page.py",
+    "docs/pytorch.md": "tests/plugins/frameworks/torch/test_page.py",
+    "docs/tensorflow.md": "tests/plugins/frameworks/tensorflow/test_page.py",
 }
 """Page → the test that runs its blocks one after another, with what they need of each other."""
 

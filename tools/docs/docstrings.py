@@ -16,6 +16,7 @@ PACKAGES = (
     "infeed",
     "infeed_server",
     "infeed_formats",
+    "infeed_frameworks",
     "infeed_mixtures",
     "infeed_observe",
     "infeed_runs",

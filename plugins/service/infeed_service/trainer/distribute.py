@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from infeed.keras.elements import keras_arranger
 from infeed.prefetch.feed_options import document_options
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport
@@ -26,8 +25,9 @@ from infeed.shared.finish import finished_spec
 from infeed.shared.spec import PipelineSpec
 from infeed.shared.tensorflow.finish import finish
 from infeed.shared.tensorflow.from_callable import take_elements, zeros
-from infeed.tensorflow.generator import disable_auto_shard
-from infeed.tensorflow.strategies import replicas_of
+from infeed_frameworks.keras.elements import keras_arranger
+from infeed_frameworks.tensorflow.generator import disable_auto_shard
+from infeed_frameworks.tensorflow.strategies import replicas_of
 from infeed_service.dataset import DatasetRequest, RegisteredDataset, register
 from infeed_service.trainer.options import DistributeArguments, DistributeOptions, ShardingPolicy
 from infeed_service.trainer.preflight import check_service, fetch_element_spec

@@ -9,13 +9,13 @@ from typing import Any, TypedDict
 import tensorflow as tf
 
 from infeed.http2.tls_config import TLS
-from infeed.keras.elements import DEFAULT_LABEL
 from infeed.prefetch.feed_options import CheckedOptions, FeedOptions, checked_option
 from infeed.rpc.credentials import Token
 from infeed.shared.arguments import check_choice, check_flag, check_integer, check_text
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Remainder
 from infeed.transport import Transport
+from infeed_frameworks.keras.elements import DEFAULT_LABEL
 from infeed_service.dataset import COMPRESSIONS, Compression
 
 ShardingPolicy: Any = tf.data.experimental.service.ShardingPolicy

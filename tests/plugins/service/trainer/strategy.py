@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import numpy as np
-from tests.client.tensorflow.strategy_evaluation import samples_of, two_devices
+from tests.plugins.frameworks.tensorflow.strategy_evaluation import samples_of, two_devices
 from tests.plugins.service.trainer.service import SERVICE, FakeServer, address_of, new_worker
 
 import infeed.tensorflow

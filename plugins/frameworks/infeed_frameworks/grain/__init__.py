@@ -1,0 +1,1 @@
+"""Grain adapters: a dataset of batches, and checkpoints with Orbax."""

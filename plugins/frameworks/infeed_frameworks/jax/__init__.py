@@ -1,0 +1,1 @@
+"""JAX adapter: global arrays on the devices of a sharding."""

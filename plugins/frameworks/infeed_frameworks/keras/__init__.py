@@ -1,0 +1,1 @@
+"""Keras adapters: batches for `fit`, and a callback with the cursor."""

@@ -1,0 +1,1 @@
+"""TensorFlow adapters: datasets and eager tensors."""

@@ -1,0 +1,125 @@
+"""A `tf.data.Dataset` over a feed.
+
+    with infeed.connect("localhost:7470", "imagenet-train", batch_size=128) as feed:
+        dataset = infeed.tensorflow.from_generator(feed)
+        model.fit(dataset, steps_per_epoch=feed.steps_per_epoch, epochs=90, shuffle=False)
+
+A feed is read once, and so is the dataset: a second iteration continues at the feed's position, and
+a first one that is read further then is an error.
+
+TensorFlow and Keras take batches before the training step, and `feed.state()` counts a batch when
+TensorFlow takes it. This module prefetches nothing, to keep the difference small; the cursor of
+`FeedCheckpoint` counts the steps that are complete.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from infeed.feed import Feed
+from infeed.shared.arguments import check_flag
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import BYTES, FieldSpec
+from infeed.shared.tensorflow.from_callable import from_iterations, zeros
+from infeed_frameworks.keras.elements import DEFAULT_LABEL, KerasElements
+from infeed_frameworks.keras.feed_reader import FeedReader, Restarts, reader_of
+from infeed_frameworks.tensorflow.strategies import replicas_of
+
+
+def from_generator(
+    feed: Feed,
+    label: str | None = DEFAULT_LABEL,
+    *,
+    mask: bool = False,
+    replicas: int | None = None,
+    restart: bool = False,
+) -> tf.data.Dataset:
+    """Returns the feed's batches as a dataset, ready for Keras' `fit`.
+
+    label     the field used as y of `(x, y)`; x is the only other field, or a dict of the others.
+              None, or no field "label": the element is the dict of all fields
+    mask      whether empty slots stay, so that shapes are static, and a float32 weight per slot
+              comes last, 1 or 0; False: empty slots are cut
+    replicas  replicas that each take whole batches of this feed, as by
+              `distribute_datasets_from_function`; None: as `shard_of` has counted
+    restart   whether each iteration begins where the feed began, by a connection of its own: for
+              `validation_data`, and for `evaluate` under a strategy, where Keras iterates first to
+              build the model
+
+    Where several replicas take batches of static shapes, TensorFlow drops a last step without one
+    for each: with `mask` empty batches complete it, otherwise the feed ends before it.
+
+    The feed's errors, and an iteration of a feed that has ended, are TensorFlow errors with the
+    message. Closing the feed ends an iteration.
+    """
+    elements = KerasElements(feed, label, mask=mask)
+    slots = None if elements.is_cut else feed.batch_size
+    signature = elements.arrange(
+        {field.name: batch_tensor_spec(field, slots) for field in feed.element_spec},
+        tf.TensorSpec((slots,), tf.float32),
+    )
+    restarts = Restarts(feed) if check_flag("restart", restart) else None
+    reader, source = FeedReader() if restarts else reader_of(feed), feed
+    left = feed.steps if restarts else feed.steps_left
+    first = 0 if restarts else feed.delivered
+
+    def begin() -> int:
+        nonlocal source
+        source = restarts.begin() if restarts else feed
+        return reader.begin(source)
+
+    def next_element(iteration: int) -> Any:
+        batch = reader.take(source, iteration)
+        if batch is not None:
+            return elements(batch)
+        if feed.steps is not None and reader.begun > first:
+            raise InvalidRequestError(
+                f"an iteration over the feed of {feed.spec.name!r} lacks its first batches: one "
+                "before it took them, as Keras does under a strategy to build the model; give "
+                "from_generator(feed, restart=True), or fit a FeedCheckpoint"
+            )
+        if restarts:
+            restarts.end()
+        return None
+
+    # Each rank has its own feed.
+    dataset = disable_auto_shard(from_iterations(begin, next_element, signature))
+    may_drop = not elements.is_cut and not feed.endless
+    replicas = reader.batches_per_step = replicas_of(replicas, feed.shard, is_required=may_drop)
+    if may_drop and replicas > 1:
+        if not mask and (left is None or left < replicas):
+            raise InvalidRequestError(
+                f"{replicas} replicas share the feed of {feed.spec.name!r}, whose length is "
+                f"{'unknown' if left is None else left}, and TensorFlow drops a step without a "
+                "batch for each; give mask=True, with which empty batches complete the last step"
+            )
+        dataset, left = _in_whole_steps(dataset, left, replicas, mask=mask)
+    return dataset if left is None else dataset.apply(tf.data.experimental.assert_cardinality(left))
+
+
+def _in_whole_steps(
+    dataset: tf.data.Dataset, length: int | None, replicas: int, *, mask: bool
+) -> tuple[tf.data.Dataset, int | None]:
+    """Returns a dataset whose steps have a batch for each replica, and its length: with `mask`
+    empty batches complete the last step, otherwise it is left out."""
+    if length is not None and not mask:
+        length -= length % replicas
+        return dataset.take(length), length
+    empty = tf.data.Dataset.from_tensors(tf.nest.map_structure(zeros, dataset.element_spec))
+    missing = replicas - 1 if length is None else -length % replicas
+    return dataset.concatenate(empty.repeat(missing)), length and length + missing
+
+
+def batch_tensor_spec(field: FieldSpec, slots: int | None) -> tf.TensorSpec:
+    """Returns the tensor spec of a field in a batch: [slots, ...]."""
+    dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
+    return tf.TensorSpec((slots, *field.shape), dtype)
+
+
+def disable_auto_shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps distribution strategies from sharding the dataset again, which would lose samples."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)

@@ -1,0 +1,1 @@
+"""PyTorch adapters: tensors, and a dataset for loaders and trainers."""

@@ -1,0 +1,118 @@
+"""Tensors of a feed: views of its arrays, and their copies on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from infeed.batch import Batch
+from infeed.client import check_options
+from infeed.feed import Feed
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
+from infeed_frameworks.feed_adapter import FeedAdapter
+from infeed_frameworks.named_fields import NamedFields
+from infeed_frameworks.torch.shard import ShardChoice
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from infeed.client import ConnectOptions
+
+Tensors = dict[str, Any]
+
+
+class TensorFeed(FeedAdapter, Iterator[Tensors]):
+    """Iterates over the batches of one rank as dicts of writable tensors, in order, each once."""
+
+    def __init__(
+        self,
+        target: str | Feed,
+        pipeline: str | None,
+        convert: TensorConverter,
+        **options: Unpack[ConnectOptions],
+    ) -> None:
+        super().__init__(target, pipeline, convert.fields, **options)
+        self._convert = convert
+        self._shard = ShardChoice(self._given.shard if self._given else options.get("shard"))
+
+    def _late_options(self) -> ConnectOptions:
+        return {"shard": self._shard.for_batches()}
+
+    def __next__(self) -> Tensors:
+        """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
+        feed = self.feed
+        self._shard.check_unchanged(feed.shard)
+        return self._convert(feed.next(), feed)
+
+
+def connect(
+    target: str | Feed,
+    pipeline: str | None = None,
+    *,
+    device: str | torch.device | None = None,
+    ids: str | None = None,
+    mask: str | None = None,
+    **options: Unpack[ConnectOptions],
+) -> TensorFeed:
+    """Opens a feed of tensors.
+
+    target     as for `infeed.connect`, or a feed of it
+    pipeline   name of the pipeline; None for a feed
+    device     the tensors' device; "cuda" copies through pinned memory and does not wait for the
+               copies; None: tensors of the batch's own memory, without a copy
+    ids        name of a field for the sample ids, int64 for each slot; None: no such field
+    mask       name of a field for the mask, bool for each slot; None: no such field
+    options    as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world size
+    """
+    check_options(options, connect)
+    feed = TensorFeed(target, pipeline, TensorConverter(device, ids, mask), **options)
+    feed.feed  # noqa: B018 - connects
+    return feed
+
+
+class TensorConverter:
+    """Converts batches to exact dicts of field name → tensor, or list of `bytes`."""
+
+    def __init__(
+        self, device: str | torch.device | None, ids: str | None, mask: str | None
+    ) -> None:
+        try:
+            self._device = None if device is None else torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise InvalidRequestError(f"device {device!r} is none of PyTorch's: {error}") from None
+        self.fields = NamedFields(ids, mask)
+
+    def __call__(self, batch: Batch, feed: Feed) -> dict[str, Any]:
+        """Returns the fields of a feed's batch, slots first: int64[slots] ids and bool[slots] mask
+        if named. A tensor keeps the memory of its array, so that it is not used again."""
+        fields = {name: to_tensor(x) for name, x in self.fields.arrays(batch, feed).items()}
+        if self._device is None:
+            return fields
+        return {
+            name: copy_to_device(x, self._device) if isinstance(x, torch.Tensor) else x
+            for name, x in fields.items()
+        }
+
+
+def to_tensor(x: Array) -> Any:
+    """Returns a writable tensor of an array's type and shape, without a copy if it is writable."""
+    if x.dtype == object:
+        return x.tolist()
+    if not x.flags.writeable:
+        x = x.copy()
+    if x.dtype.name == "bfloat16":  # NumPy's is a type of ml_dtypes, which PyTorch does not know
+        return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Returns the tensor on a device; for CUDA the copy overlaps with Python and other kernels."""
+    if device.type != "cuda":
+        # Without pinned memory a copy that does not block could read memory that is used again.
+        return x.to(device)
+    # PyTorch's allocator of pinned memory uses it again only after the copies from it.
+    return x.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,93 @@
+"""Tests of sample ids and mask as named fields, and of empty slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import Batch, Feed, InvalidRequestError, Shard
+from infeed.testing import FakeTransport
+from infeed_frameworks.named_fields import NamedFields
+
+
+def connect(**options: Any) -> Feed:
+    """Opens a feed of 6 samples in batches of 4."""
+    transport = FakeTransport({"x": np.arange(6, dtype=np.int32)}, batch_size=4)
+    return infeed.connect("fake", "fake", transport=transport, **options)
+
+
+def last(feed: Feed) -> Batch:
+    *_, batch = feed
+    return batch
+
+
+PADDED = {"epochs": 1, "remainder": "pad"}
+
+
+def test_arrays_are_an_exact_dict_with_the_named_fields() -> None:
+    with connect(**PADDED) as feed:
+        given = last(feed)
+        arrays = NamedFields("id", "kept").arrays(given, feed)
+    assert type(arrays) is dict
+    assert arrays["id"].tolist() == given.sample_ids.tolist()
+    assert arrays["kept"].tolist() == [True, True, False, False]
+    assert list(arrays) == ["x", "id", "kept"]
+    assert list(given) == ["x"]
+
+
+def test_empty_slots_are_cut_where_nothing_marks_them() -> None:
+    with connect(**PADDED) as feed:
+        given = last(feed)
+        arrays = NamedFields("id").arrays(given, feed)
+    assert arrays["x"].tolist() == given["x"][:2].tolist()
+    assert arrays["id"].tolist() == given.sample_ids[:2].tolist()
+
+
+def test_empty_slots_with_a_value_are_kept() -> None:
+    with connect(**PADDED, empty={"x": -100}) as feed:
+        arrays = NamedFields().arrays(last(feed), feed)
+    assert arrays["x"][2:].tolist() == [-100, -100]
+
+
+@pytest.mark.parametrize(
+    ("static", "shard", "problem"),
+    [
+        (False, Shard(1, 2), "2 ranks need batches of one shape"),
+        (True, Shard(), "shapes are static"),
+    ],
+)
+def test_empty_slots_that_would_count_are_refused(static: bool, shard: Shard, problem: str) -> None:
+    with (
+        connect(**PADDED, shard=shard) as feed,
+        pytest.raises(InvalidRequestError, match=problem + '.*give mask="valid".*empty='),
+    ):
+        NamedFields("id").check(feed, is_static=static)
+    marked: list[tuple[dict[str, Any], NamedFields]] = [
+        ({"batch_size": 2}, NamedFields()),
+        ({"remainder": "pad", "empty": {"x": -1}}, NamedFields()),
+        ({"remainder": "pad"}, NamedFields(mask="valid")),
+    ]
+    for options, fields in marked:
+        with connect(epochs=1, shard=shard, **options) as feed:
+            fields.check(feed, is_static=static)
+
+
+@pytest.mark.parametrize("option", ["ids", "mask"])
+def test_name_of_a_field_is_refused(option: str) -> None:
+    problem = f"{option}='x' is the name of a field of the pipeline already; its fields: x"
+    with connect() as feed, pytest.raises(InvalidRequestError, match=problem):
+        NamedFields(**{option: "x"}).check(feed)
+
+
+def test_one_name_for_both_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="must be two names, not 'x' for both"):
+        NamedFields("x", "x")
+
+
+@pytest.mark.parametrize("option", ["ids", "mask"])
+def test_name_is_a_text(option: str) -> None:
+    with pytest.raises(InvalidRequestError, match=option):
+        NamedFields(**{option: True})  # type: ignore[arg-type]
