@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import infeed.cli
+from infeed_observe.metrics import Metrics
+from infeed_observe.observer import Observer
 from infeed_server.engines.state_clock import StateClock
-from infeed_server.observe.metrics import Metrics
-from infeed_server.observe.observer import Observer
 from infeed_server.rpc import batch_stream
 
 _EVENTS = ("count", "measure")

@@ -39,7 +39,8 @@ ROOT = Path(__file__).parents[1]
 
 PACKAGES = (
     *("client/infeed", "server/infeed_server", "plugins/formats/infeed_formats"),
-    *("plugins/runs/infeed_runs", "plugins/service/infeed_service", "plugins/tools/infeed_tools"),
+    *("plugins/observe/infeed_observe", "plugins/runs/infeed_runs"),
+    *("plugins/service/infeed_service", "plugins/tools/infeed_tools"),
 )
 
 SBOM_TOOL = "cyclonedx-bom==7.5.0"

@@ -21,12 +21,12 @@ from tests.harness.waiting import wait_until
 
 import infeed
 from infeed.shared.errors import AuthenticationError
-from infeed_server.control.app import ControlState, create_app
-from infeed_server.control.health import Health
-from infeed_server.control.http_server import ControlServer
-from infeed_server.observe.metrics import Metrics
-from infeed_server.observe.observer import Observer
+from infeed_observe.http.app import ControlState, create_app
+from infeed_observe.http.server import ControlServer
+from infeed_observe.metrics import Metrics
+from infeed_observe.observer import Observer
 from infeed_server.runtime.certificate import TLSFiles
+from infeed_server.serving.health import Health
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=REASON)
 
@@ -122,9 +122,9 @@ def test_hostile_names_leave_the_page_live(
 
 
 def _app(*names: str, observer: Observer | None = None) -> Any:
-    registry = Metrics("1.2.3", "2.21.0").registry
+    registry = Metrics().registry
     observer = observer or observed(*names)
-    return create_app(ControlState(Health(), registry, "1.2.3", status=observer.status))
+    return create_app(ControlState(Health(), registry, "1.2.3", status=observer))
 
 
 def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace) -> None:
@@ -133,7 +133,7 @@ def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace
             raise AuthenticationError("no token")
 
     app = create_app(
-        ControlState(Health(), Metrics("1", "2").registry, "1", status=observed("photos").status),
+        ControlState(Health(), Metrics().registry, "1", status=observed("photos")),
         authorize=authorize,
     )
     tls = TLSFiles(str(pki.server), str(pki.server_key)).http_context()

@@ -17,9 +17,9 @@ from infeed.shared.finish import finished_spec
 from infeed.shared.spec import FieldSpec, Guarantee, Normalize, OneHot, PipelineSpec
 from infeed_server.config.address import Address
 from infeed_server.engines.base import Answer, HostBatch, Request
-from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
+from infeed_server.serving.instrument import Instrument
 
 NAME, UNKNOWN = "recorded", "no-such-pipeline"
 SAMPLES, SLOTS, CLASSES = 10, 4, 3
@@ -72,7 +72,7 @@ class RecordedEngine(CountingEngine):
 @contextmanager
 def running_server() -> Iterator[str]:
     """Yields the address of a server of this session's pipeline."""
-    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitor())
+    server = RpcServer(Catalog({NAME: RecordedEngine()}), Instrument())
     server.open(Address.parse("127.0.0.1:0"))
     server.set_serving(True)
     server.start()

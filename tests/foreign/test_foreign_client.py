@@ -15,10 +15,10 @@ from tests.harness.process import ROOT
 from tests.harness.spawned import SpawnedProcess
 
 from infeed_server.config.address import Address
-from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.auth import TokenAuthenticator, new_token, token_entry
 from infeed_server.serving.catalog import Catalog
+from infeed_server.serving.instrument import Instrument
 
 CLIENT = Path(__file__).with_name("client.cjs")
 MODULES = ROOT / "build/node/node_modules"
@@ -44,7 +44,8 @@ def servers(tmp_path: Path, token: str) -> Iterator[list[RpcServer]]:
     file.write_text(token_entry(token, "javascript", ["n"]))
     catalog = Catalog({"n": CountingEngine("n")})
     running = [
-        RpcServer(catalog, Monitor(), authenticator=TokenAuthenticator(str(file))) for _ in range(2)
+        RpcServer(catalog, Instrument(), authenticator=TokenAuthenticator(str(file)))
+        for _ in range(2)
     ]
     for server in running:
         server.open(Address.parse("127.0.0.1:0"))

@@ -14,11 +14,17 @@ from infeed.shared.errors import SourceError
 from infeed.shared.report import TrainerReport
 from infeed.shared.spec import Cast
 from infeed.testing import FakeTransport
+from infeed_observe.metrics import Metrics
+from infeed_observe.observer import Observer
+from infeed_observe.server_metrics import expose_server
 from infeed_server.engines.figures import Figures
+from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.state_clock import STATES, PipelineState
-from infeed_server.observe.jobs import JobKey
-from infeed_server.observe.metrics import Metrics
-from infeed_server.observe.observer import Observer
+from infeed_server.runtime.instruments import Facts
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.serving.health import Health
+from infeed_server.serving.instrument import ConnectedTrainer
+from infeed_server.serving.refused import RefusedBatches
 
 BAD_SAMPLE: dict[str, Any] = {
     "time": "2026-01-02T03:04:05.678+00:00",
@@ -63,24 +69,34 @@ def fake_engine(name: str, **values: Any) -> Any:
     )
 
 
+def new_observer(engines: dict[str, Any], clock: ManualClock) -> Observer:
+    """Returns an observer of pipelines, and exposes its metrics."""
+    health, budget = Health(), MemoryBudget(1 << 30)
+    for name in engines:
+        health.set(name, ready=True, reason="fine")
+    facts = Facts(ServerOptions(), health, engines, budget, RefusedBatches())
+    observer = Observer(facts, Metrics(version="1.2.3", tensorflow="2.21.0"), clock)
+    expose_server(observer)
+    observer.engines()
+    return observer
+
+
 def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Observer:
     """Returns an observer of pipelines; ranks 0 and 1 of three read the first one, and rank 1 waits
     half of its time for transforms. Each second has two batches."""
     clock = ManualClock()
-    broken = {"scans": "<b>no</b> file"}
-    observer = Observer("1.2.3", Metrics("1.2.3", "2.21.0"), clock, broken=broken)
     engines = {name: fake_engine(name, bad=list(bad)) for name in names or ("photos",)}
-    for name, engine in engines.items():
-        observer.watch(name, engine)
+    observer = new_observer(engines, clock)
+    observer.facts.health.broken["scans"] = "<b>no</b> file"
     first = next(iter(engines))
-    key = JobKey(first, 3, 4, 3)
     trainers = [
-        observer.jobs.connect(key, rank, f"{rank}feed", f"10.0.0.{rank}:50000") for rank in (0, 1)
+        ConnectedTrainer(first, rank, f"{rank}feed", f"10.0.0.{rank}:50000", 3, 4, 3, position=64)
+        for rank in (0, 1)
     ]
     for trainer in trainers:
-        trainer.position = 64
+        observer.jobs.connect(trainer)
     observer.metrics.count("infeed_bad_samples", first, "substitute")
-    observer.metrics.on_source_error(first, SOURCE_ERROR)
+    observer.facts.refused.add(first, SOURCE_ERROR)
     for _ in range(12):
         for _ in range(2):
             observer.metrics.count("infeed_batches", first)

@@ -18,9 +18,9 @@ from tests.harness.proxies import HOSTS, INSTALLED, PROXIES, ProxyProcess, in_fr
 from infeed.rpc.status import error_from_details
 from infeed.shared.errors import InfeedError
 from infeed_server.config.address import Address
-from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
+from infeed_server.serving.instrument import Instrument
 
 
 class BackendServer:
@@ -28,7 +28,7 @@ class BackendServer:
 
     def __init__(self, host: str, rpc_port: int, http_port: int) -> None:
         catalog = Catalog({"n": CountingEngine("n"), "bad": CountingEngine("bad", BAD_FROM)})
-        self.rpc = RpcServer(catalog, Monitor())
+        self.rpc = RpcServer(catalog, Instrument())
         self.rpc.open(Address.parse(f"{host}:{rpc_port}"))
         self.stopping = False
         backend = self

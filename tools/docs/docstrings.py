@@ -16,6 +16,7 @@ PACKAGES = (
     "infeed",
     "infeed_server",
     "infeed_formats",
+    "infeed_observe",
     "infeed_runs",
     "infeed_service",
     "infeed_tools",

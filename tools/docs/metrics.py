@@ -11,10 +11,20 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from tools.docs.markdown import Table, cell, code
 
-from infeed_server.observe.metrics import Metrics
+from infeed_observe.metrics import Metrics
+from infeed_observe.observer import Observer
+from infeed_observe.server_metrics import expose_server
+from infeed_server.engines.memory_budget import MemoryBudget
+from infeed_server.runtime.instruments import Facts
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.serving.health import Health
+from infeed_server.serving.refused import RefusedBatches
 from infeed_service.gateway.service import add_metrics
-from infeed_service.metrics import new_registry
-from infeed_service.roles.run import add_dispatcher_metrics, add_worker_metrics
+from infeed_service.roles.run import (
+    add_dispatcher_metrics,
+    add_worker_metrics,
+    role_metrics,
+)
 
 _SUFFIXES = {"counter": "_total", "info": "_info"}
 
@@ -22,20 +32,22 @@ _SUFFIXES = {"counter": "_total", "info": "_info"}
 def tables() -> dict[str, Table]:
     """Returns the tables of all processes by name."""
     idle: Any = SimpleNamespace(readiness=dict, ended_tasks=0, tasks=0, restart_reason=None)
-    worker, dispatcher = new_registry("worker"), new_registry("dispatcher")
+    worker, dispatcher, gateway = role_metrics("worker"), role_metrics("dispatcher"), Metrics(())
     add_worker_metrics(worker, idle, idle)
     add_dispatcher_metrics(dispatcher, idle, Path("none"))
-    gateway = CollectorRegistry()
     add_metrics(gateway, dict, dict)
+    server = Metrics(version="", tensorflow="")
+    facts = Facts(ServerOptions(), Health(), {}, MemoryBudget(1), RefusedBatches())
+    expose_server(Observer(facts, server))
     return {
-        "metrics.server": _table(Metrics("version", "tf").registry),
-        "metrics.gateway": _table(gateway),
-        "metrics.worker": _table(worker),
-        "metrics.dispatcher": _table(dispatcher),
+        "metrics.server": _table(server.registry),
+        "metrics.gateway": _table(gateway.registry, without="infeed_build"),
+        "metrics.worker": _table(worker.registry),
+        "metrics.dispatcher": _table(dispatcher.registry),
     }
 
 
-def _table(registry: CollectorRegistry) -> Table:
+def _table(registry: CollectorRegistry, without: str = "") -> Table:
     rows = [
         (
             code(metric.name + _SUFFIXES.get(metric.type, "")),
@@ -44,6 +56,7 @@ def _table(registry: CollectorRegistry) -> Table:
             cell(metric.documentation),
         )
         for metric, labels in _metrics(registry)
+        if metric.name != without
     ]
     return Table(("name", "type", "labels", "meaning"), rows)
 

@@ -1,8 +1,9 @@
-"""The monitor: events that engines and streams report, to be counted."""
+"""The monitor: what engines and calls report, to be counted."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from infeed.shared.errors import SourceError
@@ -30,9 +31,13 @@ def fault_of(error: SourceError) -> Fault:
     return "changed" if fault == "changed" else "damaged" if fault == "damaged" else "storage"
 
 
+LabelledValues = Mapping[tuple[str, ...], float]
+"""Label values → the value of a metric."""
+
+
 class Monitor:
-    """Events of engines and calls, by the metrics of `observe/metrics.py`; ignores them. Every
-    method is cheap and thread-safe."""
+    """Events and values, to be shown as metrics; ignores them. Every method is cheap and
+    thread-safe."""
 
     def count(self, metric: str, *labels: str, amount: float = 1) -> None:
         """Adds to a counter, or to a gauge."""
@@ -40,8 +45,11 @@ class Monitor:
     def measure(self, metric: str, value: float, *labels: str, trace_id: str = "") -> None:
         """Adds a value to a histogram, with the trace of its batch if there is one."""
 
-    def on_source_error(self, pipeline: str, error: SourceError) -> None:
-        """Records a batch that was refused because its data cannot be read."""
+    def expose(
+        self, metric: str, text: str, read: Callable[[], LabelledValues], *labels: str
+    ) -> None:
+        """Shows what a quick function returns, whenever it is asked for: a counter where the name
+        ends with `_total`, else a gauge."""
 
 
 def record_stage(

@@ -15,12 +15,13 @@ import grpc
 from infeed.shared.errors import InvalidRequestError, ServerUnavailableError, SourceError
 from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
-from infeed_server.engines.monitor import Monitor, record_stage
-from infeed_server.observe.jobs import JobKey, Jobs
+from infeed_server.engines.monitor import fault_of, record_stage
 from infeed_server.rpc.answers import AnswerQueue, BatchEncoder, EncodedAnswer
 from infeed_server.rpc.call import ServerCall, log_trainer
 from infeed_server.rpc.shared_memory import BlockPool, SharedMemory
 from infeed_server.serving.catalog import Catalog
+from infeed_server.serving.instrument import ConnectedTrainer, Instrument
+from infeed_server.serving.refused import RefusedBatches
 
 if TYPE_CHECKING:
     from infeed_server.rpc.request_tracer import StreamTracer
@@ -40,8 +41,8 @@ class BatchStreams:
 
     catalog: Catalog
     encoder: BatchEncoder
-    monitor: Monitor
-    jobs: Jobs
+    instrument: Instrument
+    refused: RefusedBatches
     trace: Trace | None = None
     """None: no batch is traced."""
     shared_memory: SharedMemory | None = None
@@ -77,7 +78,8 @@ class BatchStreams:
         try:
             yield from stream.responses(requests)
         except SourceError as error:
-            self.monitor.on_source_error(stream.name, error)
+            self.instrument.monitor.count("infeed_source_errors", stream.name, fault_of(error))
+            self.refused.add(stream.name, error)
             raise
         finally:
             self.open.discard(stream)
@@ -107,11 +109,19 @@ class _Stream:
         self._blocks = self._open_blocks()
         peer = call.peer()
         self.traces = streams.trace(opening, peer) if streams.trace else None
-        streams.monitor.count("infeed_streams", self.name)
-        job = JobKey(self.name, stream.seed, stream.batch_size, stream.world_size, opening.job_name)
-        call.trainer = self._trainer = streams.jobs.connect(
-            job, opening.rank, opening.feed_id, peer, stream.session.held_seconds
+        call.trainer = self._trainer = ConnectedTrainer(
+            self.name,
+            opening.rank,
+            opening.feed_id,
+            peer,
+            stream.seed,
+            stream.batch_size,
+            stream.world_size,
+            opening.job_name,
+            stream.session.held_seconds,
         )
+        streams.instrument.monitor.count("infeed_streams", self.name)
+        streams.instrument.connect(self._trainer)
         self._report: ServerReport | None = None
         """The answer to the last report, until it is sent."""
         self._closed = False
@@ -123,12 +133,12 @@ class _Stream:
             was_closed, self._closed = self._closed, True
         if was_closed:
             return
-        self._streams.jobs.disconnect(self._trainer)
+        self._streams.instrument.disconnect(self._trainer)
         self.answers.end()
         self._stream.session.close()
         if self._blocks is not None and self._streams.shared_memory is not None:
             self._streams.shared_memory.close_pool(self._blocks)
-        self._streams.monitor.count("infeed_streams", self.name, amount=-1)
+        self._streams.instrument.monitor.count("infeed_streams", self.name, amount=-1)
 
     def responses(self, requests: Requests) -> Iterator[bytes]:
         """Yields the responses; another thread reads the requests, so that the engine is ahead."""
@@ -196,7 +206,7 @@ class _Stream:
             if not left:
                 self._trainer.position = encoded.position
                 if encoded.samples is not None:
-                    monitor = self._streams.monitor
+                    monitor = self._streams.instrument.monitor
                     monitor.count("infeed_batches", self.name)
                     monitor.count("infeed_samples", self.name, amount=encoded.samples)
                     monitor.count("infeed_sent_bytes", self.name, amount=encoded.payload_bytes)
@@ -255,7 +265,7 @@ class _Stream:
             report = TrainerReport.from_proto(message)
         except ValueError as error:
             raise InvalidRequestError(str(error)) from error
-        if (answer := self._streams.jobs.on_report(self._trainer, report)) is not None:
+        if (answer := self._streams.instrument.on_report(self._trainer, report)) is not None:
             self._report = answer
             self.answers.wake()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from infeed_server.observe.jobs import ConnectedTrainer
+from infeed_server.serving.instrument import ConnectedTrainer
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ def log_trainer(event: str, trainer: ConnectedTrainer) -> None:
 
 def _trainer_fields(trainer: ConnectedTrainer) -> dict[str, Any]:
     return {
-        "pipeline": trainer.job.pipeline,
+        "pipeline": trainer.pipeline,
         "rank": trainer.rank,
-        "world_size": trainer.job.world_size,
+        "world_size": trainer.world_size,
         "feed": ascii(trainer.feed_id[:_MAX_FEED_ID_CHARS])[1:-1],
         "position": trainer.position,
         "peer": trainer.peer,

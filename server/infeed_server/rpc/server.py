@@ -17,11 +17,8 @@ from infeed.shared.keepalive import (
     SERVER_PING_INTERVAL_SECONDS,
     SERVER_PING_TIMEOUT_SECONDS,
 )
-from infeed.shared.report import ServerReport
 from infeed_server.config.address import Address
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.engines.monitor import Monitor
-from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
 from infeed_server.rpc.answers import BatchEncoder
 from infeed_server.rpc.batch_stream import BatchStreams, Trace
@@ -31,6 +28,8 @@ from infeed_server.rpc.servicer import SERVICE, FeedServicer, HealthServicer
 from infeed_server.rpc.shared_memory import SharedMemory
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
+from infeed_server.serving.instrument import Instrument
+from infeed_server.serving.refused import RefusedBatches
 
 log = logging.getLogger(__name__)
 
@@ -64,29 +63,27 @@ class RpcServer:
     def __init__(
         self,
         catalog: Catalog,
-        monitor: Monitor,
+        instrument: Instrument,
         *,
         limits: Limits = Limits(),  # noqa: B008 - immutable
         authenticator: TokenAuthenticator | None = None,
-        jobs: Jobs | None = None,
         trace: Trace | None = None,
         budget: MemoryBudget | None = None,
-        control_plane: str = "",
+        refused: RefusedBatches | None = None,
     ) -> None:
-        """Without `authenticator`, every client has access. `jobs` keeps the trainers' reports,
-        `trace` makes the spans of batches, `budget` counts the memory that is shared, and clients
-        get the URL `control_plane`."""
+        """Without `authenticator`, every client has access. `trace` makes the spans of batches,
+        `budget` counts the memory that is shared, and `refused` keeps what cannot be read."""
         self.port = 0
         self._limits = limits
         self._budget = budget or MemoryBudget(default_limit())
         self._requires_token = authenticator is not None
         self._admission = Admission(limits, authenticator)
         self._health = HealthServicer()
-        self._encoder = BatchEncoder(monitor)
-        jobs = jobs or Jobs(lambda *_: ServerReport())
-        self._streams = BatchStreams(catalog, self._encoder, monitor, jobs, trace)
-        self._servicer = FeedServicer(catalog, self._streams, control_plane)
-        self._interceptor = CallInterceptor(self._admission, monitor)
+        self._encoder = BatchEncoder(instrument.monitor)
+        refused = refused or RefusedBatches()
+        self._streams = BatchStreams(catalog, self._encoder, instrument, refused, trace)
+        self._servicer = FeedServicer(catalog, self._streams, instrument.url)
+        self._interceptor = CallInterceptor(self._admission, instrument.monitor)
         threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS
         self._pool = _CallThreads(threads, "infeed-rpc")
 

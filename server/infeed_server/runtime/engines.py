@@ -16,10 +16,9 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.options import Options, option
 
 if TYPE_CHECKING:  # `infeed --help` needs the names of the options alone
-    from prometheus_client import CollectorRegistry
-
     from infeed_server.engines.base import Engine
     from infeed_server.engines.memory_budget import MemoryBudget
+    from infeed_server.engines.monitor import Monitor
     from infeed_server.pipeline.definition import Pipeline
     from infeed_server.sources.base import ProgressCallback
 
@@ -35,8 +34,8 @@ BuildEngine: TypeAlias = "Callable[[str, Pipeline, MemoryBudget], Engine]"
 class RemoteEngine(Protocol):
     """Other processes that make the batches of a server."""
 
-    def start(self, registry: CollectorRegistry) -> None:
-        """Returns when they can make batches; adds their metrics to the registry."""
+    def start(self, monitor: Monitor) -> None:
+        """Returns when they can make batches; exposes their metrics."""
 
     def build(
         self,

@@ -1,4 +1,4 @@
-"""The parent of several server processes: one port, one control plane, one shutdown signal."""
+"""The parent of several server processes: one port, one instrument, one shutdown signal."""
 
 from __future__ import annotations
 
@@ -7,33 +7,21 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
-
 from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
-from infeed_server.control.app import ControlState
-from infeed_server.control.processes import ServerProcesses
-from infeed_server.observe.callback_metrics import (
-    DESIRED_SERVERS,
-    CallbackCollector,
-    LabelledValues,
-)
-from infeed_server.observe.status import Status
 from infeed_server.processes.signals import ShutdownSignal
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.runtime.certificate import tls_files
-from infeed_server.runtime.control_plane import open_control_plane
+from infeed_server.runtime.instruments import ProcessFacts, open_parent_instrument
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import hash_token, new_token, read_tokens
-from infeed_server.version import VERSION
 
 _UPDATE_INTERVAL_SECONDS = 1.0
 """Seconds between two looks at the processes: with more, one that has exited is restarted later."""
 
 HANG_TIMEOUT_SECONDS = 10.0
 """Seconds without an answer after which a process is killed and restarted: the kernel goes on
-giving it connections. Its control plane has a thread of its own, so a full load does not silence
+giving it connections. Its instrument has a thread of its own, so a full load does not silence
 it, but Python code that keeps the interpreter's lock for so long does."""
 
 _EXIT_TIMEOUT_SECONDS = 7.0
@@ -49,7 +37,7 @@ def serve_processes(
 ) -> None:
     """Serves from several processes until `stop` is set.
 
-    Calls `announce` with the addresses of the trainers' port and of the control plane once all
+    Calls `announce` with the addresses of the trainers' port and of the instrument once all
     processes serve. Raises `ConfigError`, `ServerError` when the first process does not start, and
     `SystemExit` for a signal before all serve.
     """
@@ -75,33 +63,20 @@ def serve_processes(
         token = new_token()
         command = _command(pipelines, options, address, token)
         processes = ProcessGroup("process", count, lambda _: command)
-        merged = ServerProcesses(processes.http_addresses, token)
-        status = Status(merged)
-
-        def desired_servers() -> LabelledValues:
-            return {(): status.desired_servers}
-
-        registry = CollectorRegistry()
-        registry.register(merged)
-        registry.register(
-            CallbackCollector(GaugeMetricFamily, *DESIRED_SERVERS[:2], desired_servers)
-        )
-        state = ControlState(merged, registry, VERSION, status=status)
-        control = open_control_plane(state, options)
-        if control:
-            stack.enter_context(control)
+        facts = ProcessFacts(options, token, processes.http_addresses)
+        instrument = open_parent_instrument(facts)
+        stack.callback(instrument.stop)
         stack.callback(processes.stop, options.grace + _EXIT_TIMEOUT_SECONDS)
         processes.start(stop.is_set)
         if stop.is_set(0):
             raise SystemExit(stop.status)
-        merged.update()
-        announce(str(address), control.address if control else None)
+        instrument.update()
+        announce(str(address), instrument.address)
         while not stop.is_set(_UPDATE_INTERVAL_SECONDS):
             processes.restart_exited()
-            merged.update()
-            status.update()
-            processes.kill_hung(merged.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
-        merged.drain()  # while the processes finish what they owe
+            instrument.update()
+            processes.kill_hung(instrument.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
+        instrument.drain()  # while the processes finish what they owe
 
 
 def _command(pipelines: str, options: ServerOptions, listen: Address, token: str) -> list[str]:

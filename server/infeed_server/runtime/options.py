@@ -139,16 +139,3 @@ class ServerOptions(ServeOptions):
         return Address.parse_safe(
             "--listen", self.listen, encrypted=encrypted, insecure=self.insecure
         )
-
-    @property
-    def has_previews(self) -> bool:
-        """Whether the control plane may show samples: to those alone that may read all of them.
-        Without tokens of its own, it must be of this machine, and gRPC without authentication
-        too."""
-        if self.http in (None, "off") or self.parent_token:
-            return False
-        if self.http_tokens:
-            return True
-        if self.tokens or self.tls_client_ca:
-            return False
-        return Address.parse(self.http or "", "--http").is_loopback

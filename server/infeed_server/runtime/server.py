@@ -1,4 +1,4 @@
-"""A server in one process: engines, gRPC and control plane."""
+"""A server in one process: engines, gRPC and their instrument."""
 
 from __future__ import annotations
 
@@ -8,34 +8,27 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-import tensorflow as tf
-
 from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.config.address import Address
-from infeed_server.control.app import ControlState
-from infeed_server.control.health import Health
 from infeed_server.engines.base import Engine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.observe.callback_metrics import LabelledValues
-from infeed_server.observe.metrics import Metrics
-from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
-from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.followed_classes import warn_of_other_classes
 from infeed_server.pipeline.load import FilePipelines, Pipelines, located
-from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.batch_stream import Trace
 from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.certificate import tls_files
-from infeed_server.runtime.control_plane import open_control_plane
 from infeed_server.runtime.engine_factory import build
 from infeed_server.runtime.engines import RemoteEngine
+from infeed_server.runtime.instruments import Facts, open_instrument
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.warm_up import WarmUp
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
+from infeed_server.serving.health import Health
+from infeed_server.serving.instrument import Instrument
+from infeed_server.serving.refused import RefusedBatches
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.version import VERSION
 
 _log = logging.getLogger(__name__)
 
@@ -52,21 +45,21 @@ class Server:
         options: ServerOptions | None = None,
         progress: NamedProgress | None = None,
     ) -> None:
-        """Opens every source and binds the port. The control plane answers, gRPC does not yet.
+        """Opens every source and binds the port. The instrument shows it, gRPC does not answer yet.
         Raises `ConfigError`, `SourceError` or `UserCodeError`."""
         self._options = options = options or ServerOptions()
         self._tls = tls_files(options)
         self.health = Health(options.readiness.value)
-        self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
-        self.observer = Observer(VERSION, self.metrics, broken=self.health.broken)
         self._engines: dict[str, Engine] = {}
-        self._warm_up = WarmUp(self.health, self._engines, self.metrics.source_errors)
+        self._budget = MemoryBudget(unsent_limit(options))
+        self._refused = RefusedBatches()
+        self._warm_up = WarmUp(self.health, self._engines, self._refused.last)
         self._remote: RemoteEngine | None = None
         self._rpc: RpcServer | None = None
         self._closing = ExitStack()
         """What `close` does, the last first."""
         try:
-            self._open_control()
+            self.instrument = self._open_instrument()
             self._open_pipelines(pipelines, progress)
             self.address = self._open_rpc()
         except BaseException:  # also a signal
@@ -76,11 +69,8 @@ class Server:
     def start(self) -> None:
         """Starts gRPC; returns when each pipeline has tried its first batch."""
         assert self._rpc is not None
-        self.observer.update()  # rates of the first second need it
+        self.instrument.start()
         self._rpc.start()
-        updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
-        self._closing.callback(updates.stop)
-        updates.start()
         self._closing.callback(self._warm_up.stop)
         self._warm_up.start()
         if self._remote:
@@ -104,7 +94,7 @@ class Server:
 
     @property
     def http_address(self) -> str | None:
-        return self._control.address if self._control else None
+        return self.instrument.address
 
     def specs(self) -> list[str]:
         """Returns a readable line for each pipeline."""
@@ -130,46 +120,31 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _open_control(self) -> None:
+    def _open_instrument(self) -> Instrument:
         """Binds the addresses: an unusable one is an error at once, but opening a source takes
-        minutes, during which the control plane answers."""
-        options, metrics = self._options, self.metrics
-        self._control = None
+        minutes, during which the instrument shows the server."""
+        options = self._options
         listen = options.listen_address()
         if self._tls:
             self._tls.check()
-            metrics.read({"infeed_certificate_expiry_timestamp_seconds": self._expiry})
         if not options.shares_port:
             listen.require_free()
         if options.engine:
             self._remote = options.engine(options.insecure)
-        metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
-        previews = Previews(self._engines) if options.has_previews else None
-        status = self.observer.status
-        state = ControlState(
-            self.health, metrics.registry, VERSION, status=status, previews=previews
-        )
-        self._control = open_control_plane(state, options)
-        if self._control:
-            self._closing.callback(self._control.stop)
-            self._control.start()
+        facts = Facts(options, self.health, self._engines, self._budget, self._refused)
+        instrument = open_instrument(facts)
+        self._closing.callback(instrument.stop)
+        return instrument
 
     def _open_pipelines(self, pipelines: Pipelines, progress: NamedProgress | None) -> None:
         if self._remote:
             self._closing.callback(self._remote.stop)
-            self._remote.start(self.metrics.registry)
-        self._budget = budget = MemoryBudget(unsent_limit(self._options))
-        memory: dict[str, Callable[[], LabelledValues]] = {
-            "infeed_unsent_limit_bytes": lambda: {(): budget.limit},
-            "infeed_shared_memory_bytes": lambda: {(): budget.reserved},
-        }
-        self.metrics.read(memory)
+            self._remote.start(self.instrument.monitor)
         if isinstance(pipelines, FilePipelines):
             for name, reason in pipelines.broken.items():
                 self.health.go_without(name, reason)
         for name, definition in pipelines.items():
             self.health.set(name, ready=False, reason="opening its source")
-            self.metrics.add_pipeline(name)
             on_progress = progress(name) if progress else None
             try:
                 with located(pipelines, name):
@@ -181,7 +156,6 @@ class Server:
                 self.health.go_without(name, str(error))
             else:
                 self._engines[name] = engine
-                self.observer.watch(name, engine)
                 self.health.set(name, ready=False, reason="making its first batch")
         warn_of_other_classes({name: engine.spec.classes for name, engine in self._engines.items()})
 
@@ -192,7 +166,8 @@ class Server:
             engine = self._remote.build(name, definition, self._budget, on_progress)
         else:
             option = self._options.decoder.value
-            engine = build(name, definition, self.metrics, on_progress, self._budget, option)
+            monitor = self.instrument.monitor
+            engine = build(name, definition, monitor, on_progress, self._budget, option)
             if decoder := engine.figures().decoder:
                 _log.info("%s: %s", name, decoder)
         self._closing.callback(engine.close)
@@ -205,32 +180,17 @@ class Server:
         listen = options.listen_address()
         self._rpc = rpc = RpcServer(
             Catalog(self._engines, self._warm_up.string_bytes, self.health.broken),
-            self.metrics,
+            self.instrument,
             limits=options,
             authenticator=TokenAuthenticator(options.tokens) if options.tokens else None,
-            jobs=self.observer.jobs,
             trace=_trace(),
             budget=self._budget,
-            control_plane=self._control_url(),
+            refused=self._refused,
         )
         credentials = self._tls.credentials() if self._tls else None
         rpc.open(listen, credentials, shares_port=options.shares_port)
         self.health.subscribe(lambda name, state: rpc.set_serving(state.ready, name))
         return Address(listen.host, rpc.port)
-
-    def _control_url(self) -> str:
-        """Returns the URL of the control plane; "" without one, or if only a parent may read it."""
-        if self._control is None or self._options.parent_token:
-            return ""
-        return f"{'https' if self._options.http_tls else 'http'}://{self._control.address}"
-
-    def _ready_pipelines(self) -> LabelledValues:
-        return {(name,): float(part.ready) for name, part in self.health.parts.items()}
-
-    def _expiry(self) -> LabelledValues:
-        """Returns the end of the certificate, if it is known."""
-        end = self._tls.expires_at() if self._tls else None
-        return {} if end is None else {(): end}
 
 
 def unsent_limit(options: ServerOptions) -> int:

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping
 
 from infeed.shared.errors import InfeedError, SourceError
-from infeed_server.control.health import Health, Readiness
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.capabilities import RandomAccess
 from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.serving.health import Health, Readiness
 
 _WARM_UP_INTERVAL_SECONDS = 10.0
 """Time between attempts at a first batch after a fault of storage: more delays readiness."""

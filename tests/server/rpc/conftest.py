@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from tests.harness.recorded import RecordingInstrument
 from tests.harness.waiting import wait_until
 from tests.server.rpc.plain_client import PlainClient
 
@@ -23,7 +24,6 @@ from infeed.v1 import stream_pb2
 from infeed_server.config.address import Address
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 from infeed_server.engines.figures import Figures
-from infeed_server.observe.metrics import Metrics
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
 
@@ -174,18 +174,23 @@ class StreamCall:
 
 @dataclass
 class RunningServer:
-    """A server with the pipelines `held` and `other`, and its metrics."""
+    """A server with the pipelines `held` and `other`, and what it reports."""
 
     server: RpcServer
     held: FakeEngine
-    metrics: Metrics
+    instrument: RecordingInstrument
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server.port}"
 
-    def gauge(self, name: str) -> float | None:
-        return self.metrics.registry.get_sample_value(f"infeed_{name}", {"pipeline": "held"})
+    def reported(self, metric: str, *labels: str) -> float:
+        """Returns the sum of a metric that has been counted or measured."""
+        return self.instrument.monitor.sums[(metric, *labels)]
+
+    def gauge(self, name: str) -> float:
+        """Returns the same of `infeed_NAME` of the pipeline `held`."""
+        return self.reported(f"infeed_{name}", "held")
 
 
 @pytest.fixture
@@ -195,15 +200,14 @@ def start() -> Iterator[Callable[..., RunningServer]]:
 
     def make(credentials: Any = None, **options: Any) -> RunningServer:
         held = FakeEngine("held")
-        metrics = Metrics("1", "2")
-        metrics.add_pipeline("held")
+        instrument = RecordingInstrument()
         broken = {"lost": "no file matches '/data/secret/a.npz'"}
         catalog = Catalog({"held": held, "other": FakeEngine("other")}, broken=broken)
-        server = RpcServer(catalog, metrics, **options)
+        server = RpcServer(catalog, instrument, **options)
         server.open(Address.parse("127.0.0.1:0"), credentials)
         server.set_serving(True)
         server.start()
-        started.append(RunningServer(server, held, metrics))
+        started.append(RunningServer(server, held, instrument))
         return started[-1]
 
     yield make

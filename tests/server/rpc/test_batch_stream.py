@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from infeed.shared.errors import InvalidRequestError, PermissionDeniedError
-from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
-from infeed_server.engines.monitor import Monitor
-from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc import batch_stream as module
 from infeed_server.rpc.answers import EncodedAnswer
 from infeed_server.rpc.batch_stream import BatchStreams
+from infeed_server.serving.instrument import Instrument
+from infeed_server.serving.refused import RefusedBatches
 
 OPEN = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="n"))
 BATCH = stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=7))
@@ -29,8 +28,7 @@ class FakeCall:
 
     def __init__(self, *, is_active: bool = True, trace: Any = None) -> None:
         fake: Any = self
-        jobs = Jobs(lambda *_: ServerReport())
-        self.streams = BatchStreams(fake, fake, Monitor(), jobs, trace)
+        self.streams = BatchStreams(fake, fake, Instrument(), RefusedBatches(), trace)
         self.context = self
         self.caller = SimpleNamespace(require_access=lambda name: None)
         self.answers: list[Future[Any]] = []

@@ -28,7 +28,7 @@ def test_responses_are_in_order_and_end_with_the_requests(live: Any, new_call: A
     assert [answer.header.start for answer in headers] == list(range(0, 80, 4))
     assert all(answer.chunk.data for answer in chunks)
     assert live.held.sent == 20
-    assert live.gauge("batches_total") == 20
+    assert live.gauge("batches") == 20
 
 
 def test_sent_batches_are_freed(live: Any, new_call: Any, eventually: Any) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import infeed
-from infeed_server.observe.jobs import ConnectedTrainer, JobKey
 from infeed_server.rpc.call import log_trainer
+from infeed_server.serving.instrument import ConnectedTrainer
 
 
 def test_id_of_a_feed_cannot_break_the_line(caplog: pytest.LogCaptureFixture) -> None:
-    key = JobKey("n", seed=7, batch_size=4, world_size=500)
-    trainer = ConnectedTrainer(key, 0, "a\nb\u2028" + "x" * 1000, "10.0.0.7:5", 0.0, position=40)
+    feed = "a\nb\u2028" + "x" * 1000
+    trainer = ConnectedTrainer("n", 0, feed, "10.0.0.7:5", world_size=500, position=40)
     with caplog.at_level(logging.INFO, logger="infeed_server"):
         log_trainer("connected", trainer)
     feed = "a\\nb\\u2028xxxx"

@@ -61,8 +61,7 @@ def test_feed_moves_from_old_connections_without_loss(start: Any) -> None:
 
 def test_calls_are_counted_by_method_and_status(live: Any, eventually: Any) -> None:
     def count(method: str, status: str) -> float:
-        labels = {"method": method, "status": status}
-        return live.metrics.registry.get_sample_value("infeed_calls_total", labels) or 0
+        return float(live.reported("infeed_calls", method, status))
 
     ended = threading.Event()
     with grpc.insecure_channel(live.address) as channel:
@@ -79,11 +78,10 @@ def test_calls_are_counted_by_method_and_status(live: Any, eventually: Any) -> N
         eventually(lambda: sum(count(STREAM, end) for end in ends) == 1, "it is counted")
     eventually(lambda: count(CHECK, "OK") == 1, "it is counted")
     eventually(lambda: count("unknown", "UNIMPLEMENTED") == 2, "both are counted")
-    shown = live.metrics.registry.get_sample_value
-    check = {"grpc_method": CHECK.removeprefix("/")}
-    assert shown("grpc_server_call_started_total", {"grpc_method": "other"}) == 2
-    assert shown("grpc_server_call_started_total", check) == 1
-    of_check = {**check, "grpc_status": "OK"}
-    assert shown("grpc_server_call_duration_seconds_sum", of_check) > 0
-    assert shown("grpc_server_call_sent_total_compressed_message_size_bytes_sum", of_check) > 0
-    assert shown("grpc_server_call_rcvd_total_compressed_message_size_bytes_sum", of_check) == 0
+    check = CHECK.removeprefix("/")
+    assert live.reported("grpc_server_call_started", "other") == 2
+    assert live.reported("grpc_server_call_started", check) == 1
+    size = "grpc_server_call_{}_total_compressed_message_size_bytes"
+    assert live.reported("grpc_server_call_duration_seconds", check, "OK") > 0
+    assert live.reported(size.format("sent"), check, "OK") > 0
+    assert live.reported(size.format("rcvd"), check, "OK") == 0

@@ -90,12 +90,7 @@ def test_call_beyond_its_limit_is_refused(
         eventually(lambda: counts.open_calls(kind) == 1, "it is no longer counted")
         calls.open(METHODS[kind])
         eventually(lambda: counts.open_calls(kind) == 2, "another call is open")
-    assert refused(live, "streams" if kind == "streams" else "calls") == 1
-
-
-def refused(live: Any, reason: str) -> float | None:
-    labels = {"reason": reason}
-    return live.metrics.registry.get_sample_value("infeed_refused_total", labels)
+    assert live.reported("infeed_refused", "streams" if kind == "streams" else "calls") == 1
 
 
 class ByName:

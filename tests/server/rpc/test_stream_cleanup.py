@@ -42,7 +42,7 @@ def server(request: Any) -> Iterator[Any]:
 
 
 def gauge(server: Any, name: str) -> float | None:
-    result: float | None = server.metrics.registry.get_sample_value(
+    result: float | None = server.instrument.monitor.registry.get_sample_value(
         f"infeed_{name}", {"pipeline": "n"}
     )
     return result
@@ -121,7 +121,7 @@ def test_clients_that_read_nothing_leave_memory_for_others(
         Server({"n": definition}, options) as server,
         unread_channel(server) as channel,
     ):
-        limit = server.metrics.registry.get_sample_value("infeed_unsent_limit_bytes")
+        limit = server.instrument.monitor.registry.get_sample_value("infeed_unsent_limit_bytes")
         assert limit == 30 * batch_bytes
         stalled_calls = [open_call(channel).open("n") for _ in range(6)]
         for number in range(64):

@@ -98,21 +98,3 @@ def test_tls_without_a_certificate_is_refused(option: str, value: Any) -> None:
 def test_native_decoder_of_another_engine_is_refused() -> None:
     with pytest.raises(ConfigError, match="--decoder native: the workers of another engine"):
         ServerOptions(engine=lambda _: None, decoder=Decoder.NATIVE)
-
-
-@pytest.mark.parametrize(
-    ("options", "has_previews"),
-    [
-        (ServerOptions(), True),
-        (ServerOptions(http="[::1]:0"), True),
-        (ServerOptions(tokens="t.yaml"), False),
-        (ServerOptions(tls_cert="c.pem", tls_client_ca="ca.pem"), False),
-        (ServerOptions(http="0.0.0.0:7471"), False),
-        (ServerOptions(http="0.0.0.0:7471", tokens="t.yaml", http_tokens="h.yaml"), True),
-        (ServerOptions(http="off", http_tokens="h.yaml"), False),
-    ],
-)
-def test_previews_need_loopback_without_tokens_or_http_tokens(
-    options: ServerOptions, has_previews: bool
-) -> None:
-    assert options.has_previews is has_previews

@@ -239,7 +239,7 @@ def test_other_pipelines_are_served_beside_a_broken_one(tmp_path: Path) -> None:
     with Server(pipelines, ServerOptions(LOCAL, None, skip_broken=True)) as server:
         assert server.health.overall.ready
         assert not server.health.parts["away"].ready
-        assert server.observer.status.to_json({})["broken"].keys() == {"mistaken", "away"}
+        assert server.instrument.observer.to_json({})["broken"].keys() == {"mistaken", "away"}
         for name, reason in {"mistaken": "sise", "away": r"away\.npz"}.items():
             with pytest.raises(infeed.PipelineNotFoundError, match=f"is broken: .*{reason}.*: n$"):
                 infeed.connect(str(server.address), name)

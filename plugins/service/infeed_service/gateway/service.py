@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.engines.memory_budget import MemoryBudget
-from infeed_server.observe.callback_metrics import LabelledValues
+from infeed_server.engines.monitor import LabelledValues, Monitor
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.supervisor import ProcessGroup
@@ -23,7 +22,6 @@ from infeed_service.dataset import DatasetRequest
 from infeed_service.gateway.backend import DataServiceBackend, DataServiceEngine
 from infeed_service.gateway.client import DataServiceClient, StatusCallback
 from infeed_service.graph import plan_data_service
-from infeed_service.metrics import expose
 from infeed_service.options import (
     DispatcherOptions,
     ServiceOptions,
@@ -50,10 +48,10 @@ class DataService:
 
     client: DataServiceClient
 
-    def start(self, registry: CollectorRegistry) -> None:
-        """Waits until the service is ready, and adds its metrics. Raises `InfeedError`."""
+    def start(self, monitor: Monitor) -> None:
+        """Waits until the service is ready, and exposes its metrics. Raises `InfeedError`."""
         self.client.start()
-        add_metrics(registry, self.workers, self.free_bytes)
+        add_metrics(monitor, self.workers, self.free_bytes)
 
     def build(
         self,
@@ -132,7 +130,7 @@ class EmbeddedDataService(DataService):
         self._stack = ExitStack()
 
     @override
-    def start(self, registry: CollectorRegistry) -> None:
+    def start(self, monitor: Monitor) -> None:
         stack, role = self._stack, self._dispatcher
         stack.callback(role.stop)
         role.start()
@@ -150,7 +148,7 @@ class EmbeddedDataService(DataService):
         )
         stack.callback(self.client.close)
         workers.start(threading.Event().wait)
-        super().start(registry)
+        super().start(monitor)
         stack.enter_context(
             PeriodicTask("own-service", _RESTART_INTERVAL_SECONDS, workers.restart_exited)
         )
@@ -195,11 +193,11 @@ def kill_hung(workers: ProcessGroup, lost: Sequence[str]) -> None:
 
 
 def add_metrics(
-    registry: CollectorRegistry,
+    monitor: Monitor,
     workers: Callable[[], LabelledValues],
     work_dir: Callable[[], LabelledValues],
 ) -> None:
     text = "Workers of TensorFlow's data service, by state: answering or lost."
-    expose(registry, "infeed_service_workers", text, workers, "state")
+    monitor.expose("infeed_service_workers", text, workers, "state")
     text = "Free bytes for the journal of the dispatcher that this server started."
-    expose(registry, "infeed_service_work_dir_free_bytes", text, work_dir)
+    monitor.expose("infeed_service_work_dir_free_bytes", text, work_dir)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from infeed.shared.errors import InfeedError
 from infeed.v1 import cluster_pb2 as messages
-from infeed_server.control.health import Readiness
 from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.serving.health import Readiness
 from infeed_service.rpc import DispatcherClient, WorkerCheck
 
 log = logging.getLogger(__name__)

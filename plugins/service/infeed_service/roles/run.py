@@ -8,18 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
-from infeed_server.control.app import ControlState
-from infeed_server.control.health import Readiness
-from infeed_server.control.http_server import open_control_server
-from infeed_server.observe.callback_metrics import LabelledValues
+from infeed_observe.http.app import ControlState
+from infeed_observe.http.server import open_control_server
+from infeed_observe.metrics import Metrics
+from infeed_server.engines.monitor import LabelledValues, Monitor
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.signals import ShutdownSignal
+from infeed_server.serving.health import Readiness
 from infeed_server.version import VERSION
-from infeed_service.metrics import expose, new_registry
 from infeed_service.options import DispatcherOptions, RoleOptions, WorkerOptions
 from infeed_service.roles.dispatcher import (
     WORK_DIR_CHECK_INTERVAL_SECONDS,
@@ -67,10 +66,10 @@ class RoleHealth:
 
 @contextmanager
 def control_plane(
-    options: RoleOptions, health: RoleHealth, registry: CollectorRegistry, parts: str
+    options: RoleOptions, health: RoleHealth, metrics: Metrics, parts: str
 ) -> Iterator[str | None]:
     """Serves the control plane, and yields its address."""
-    state = ControlState(health, registry, VERSION, parts)
+    state = ControlState(health, metrics.registry, VERSION, parts)
     control = open_control_server(
         state, options.http, insecure=options.insecure, host_names=options.http_host
     )
@@ -86,13 +85,13 @@ def serve_dispatcher(
 ) -> None:
     """Runs a dispatcher until `stop`. Raises `ConfigError`."""
     role = DispatcherRole(options)
-    health, registry = RoleHealth("dispatcher"), new_registry("dispatcher")
-    with control_plane(options, health, registry, "workers") as control, ExitStack() as stack:
+    health, metrics = RoleHealth("dispatcher"), role_metrics("dispatcher")
+    with control_plane(options, health, metrics, "workers") as control, ExitStack() as stack:
         stack.callback(role.stop)
         role.start()
         liveness = WorkerLivenessMonitor(role.local_address)
         health.find_parts = liveness.readiness
-        add_dispatcher_metrics(registry, liveness, role.work_dir)
+        add_dispatcher_metrics(metrics, liveness, role.work_dir)
 
         def check_work_dir() -> None:
             problem = find_work_dir_problem(role.work_dir)
@@ -112,15 +111,15 @@ def serve_dispatcher(
 def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnServing) -> None:
     """Runs a worker until `stop`, and ends the process: with status 0, or with `RESTART_STATUS`
     when the worker must be restarted. Raises `ConfigError` and `ServerUnavailableError`."""
-    health, registry = RoleHealth("worker"), new_registry("worker")
-    with control_plane(options, health, registry, "dispatchers") as control, ExitStack() as stack:
+    health, metrics = RoleHealth("worker"), role_metrics("worker")
+    with control_plane(options, health, metrics, "dispatchers") as control, ExitStack() as stack:
         role = WorkerRole(options)
         stack.callback(role.stop)
         role.start()
         monitor = DispatcherMonitor(role.dispatcher)
         stack.enter_context(monitor)
         health.find_parts = monitor.readiness
-        add_worker_metrics(registry, role, monitor)
+        add_worker_metrics(metrics, role, monitor)
         health.set(ready=True, reason=f"registered with the dispatcher at {role.dispatcher}")
         stop.is_set(0)  # a signal stops it gracefully from here on
         on_serving(role.address, control)
@@ -139,26 +138,31 @@ def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnSer
         os._exit(RESTART_STATUS if monitor.restart_reason else 0)
 
 
-def add_dispatcher_metrics(
-    registry: CollectorRegistry, liveness: WorkerLivenessMonitor, work_dir: Path
-) -> None:
+def role_metrics(role: str) -> Metrics:
+    """Returns metrics without events."""
+    return Metrics((), role=role, version=VERSION, tensorflow=version("tensorflow"))
 
+
+def add_dispatcher_metrics(
+    monitor: Monitor, liveness: WorkerLivenessMonitor, work_dir: Path
+) -> None:
     def reachable() -> LabelledValues:
         return {(name,): worker.ready for name, worker in liveness.readiness().items()}
 
-    text = "Workers that have registered, including lost ones."
-    expose(registry, "infeed_dispatcher_workers", text, lambda: len(reachable()))
+    name, text = "infeed_dispatcher_workers", "Workers that have registered, including lost ones."
+    monitor.expose(name, text, lambda: {(): len(reachable())})
     text = "1 if the worker answers at its advertised address."
-    expose(registry, "infeed_dispatcher_worker_reachable", text, reachable, "worker")
-    text = "Tasks of lost workers that were ended."
-    expose(registry, "infeed_dispatcher_lost_tasks_total", text, lambda: liveness.ended_tasks)
-    text, name = "Free bytes of the file system with the work directory.", "work_dir_free_bytes"
-    expose(registry, f"infeed_dispatcher_{name}", text, lambda: free_bytes(work_dir))
+    monitor.expose("infeed_dispatcher_worker_reachable", text, reachable, "worker")
+    name, text = "infeed_dispatcher_lost_tasks_total", "Tasks of lost workers that were ended."
+    monitor.expose(name, text, lambda: {(): liveness.ended_tasks})
+    text = "Free bytes of the file system with the work directory."
+    free = "infeed_dispatcher_work_dir_free_bytes"
+    monitor.expose(free, text, lambda: {(): free_bytes(work_dir)})
 
 
-def add_worker_metrics(
-    registry: CollectorRegistry, role: WorkerRole, monitor: DispatcherMonitor
-) -> None:
-    expose(registry, "infeed_worker_tasks", "Tasks that the worker has.", lambda: role.tasks)
+def add_worker_metrics(monitor: Monitor, role: WorkerRole, peers: DispatcherMonitor) -> None:
+    text = "Tasks that the worker has."
+    monitor.expose("infeed_worker_tasks", text, lambda: {(): role.tasks})
     text = "1 if the worker must be restarted; it is about to exit."
-    expose(registry, "infeed_worker_wedged", text, lambda: monitor.restart_reason is not None)
+    wedged = "infeed_worker_wedged"
+    monitor.expose(wedged, text, lambda: {(): peers.restart_reason is not None})

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from infeed.shared.errors import InfeedError, ServerUnavailableError
-from infeed_server.control.health import Readiness
 from infeed_server.imports import loading_tensorflow
 from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.serving.health import Readiness
 from infeed_service.options import WorkerOptions, parse_dispatcher
 from infeed_service.roles.address import derive, find_reach_problem, with_port
 from infeed_service.roles.base import Role

@@ -15,9 +15,9 @@ from infeed.shared.errors import ConfigError
 from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import Payload, encode_batch
+from infeed_observe.pipeline_reports import PipelineReports
 from infeed_server.engines.base import Answer, Engine, HostBatch, Request, Session, Trainer
 from infeed_server.engines.monitor import Monitor
-from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.processes import cgroup

@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.spec import Array
+from infeed_observe.usage import cpu_seconds
 from infeed_server.engines.tf_data import graph_options
-from infeed_server.observe.usage import cpu_seconds
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import READ_THREADS, Columns, Sample
 from infeed_tools.profile.figures import Cost

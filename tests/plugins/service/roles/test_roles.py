@@ -10,7 +10,7 @@ from tests.plugins.service.conftest import new_dispatcher, new_worker, non_loopb
 
 from infeed.shared.errors import ConfigError, ServerUnavailableError
 from infeed_server.config.address import Address
-from infeed_server.control.health import Readiness
+from infeed_server.serving.health import Readiness
 from infeed_service.roles import worker as worker_module
 from infeed_service.roles.dispatcher import DispatcherRole
 from infeed_service.roles.worker import DispatcherMonitor

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.harness.waiting import wait_until
 
-from infeed_server.control.health import Readiness
+from infeed_server.serving.health import Readiness
 from infeed_service.options import DispatcherOptions
 from infeed_service.roles import run
 from infeed_service.roles.run import add_dispatcher_metrics, serve_dispatcher

@@ -47,7 +47,7 @@ def test_each_recent_bad_sample_is_listed_once_with_its_count(serve: Any, number
     server = serve({"n": numbers(transforms=FAILING, on_error="mask")})
     with infeed.connect(str(server.address), "n", batch_size=8, epochs=5) as feed:
         list(feed)
-    recent = server.observer.status.bad_samples("n")
+    recent = server.instrument.observer.bad_samples("n")
     assert sorted(item["sample_id"] for item in recent) == [3, 17, 18]
     # A sample is known to be bad after its first failure, but not to batches in progress.
     assert all(item["count"] >= 5 for item in recent)
@@ -205,11 +205,10 @@ def test_bad_sample_without_a_line_in_the_log_is_counted(
     server = serve({"n": pipeline})
     with infeed.connect(str(server.address), "n", batch_size=8, epochs=1) as feed:
         assert 2 not in feed.next(60).sample_ids
-    server.observer.update()
-    (shown,) = server.observer.status.to_json({})["pipelines"]
+    (shown,) = server.instrument.observer.to_json({})["pipelines"]
     assert shown["totals"]["quarantine_failures"] == 1
     name = "infeed_quarantine_failures_total"
-    assert server.metrics.registry.get_sample_value(name, {"pipeline": "n"}) == 1
+    assert server.instrument.monitor.registry.get_sample_value(name, {"pipeline": "n"}) == 1
 
 
 @pytest.mark.parametrize("crop", [[], [{"center_crop": {"field": "image", "size": [2, 2]}}]])

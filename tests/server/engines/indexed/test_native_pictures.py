@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from tests.harness.datasets import jpeg
 from tests.harness.native_double import DecoderDouble, require_decoder
+from tests.harness.recorded import RecordedEvents
 from tests.harness.tfrecords import example, write_records
 
 import infeed
@@ -25,7 +26,6 @@ from infeed_server.engines.indexed.fair_queue import BatchTask
 from infeed_server.engines.indexed.outside_graph import make_early
 from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.engines.monitor import Monitor
-from infeed_server.observe.metrics import Metrics
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
@@ -226,9 +226,8 @@ def test_pictures_of_filled_slots_are_counted_once(
         "quarantine": str(tmp_path / "bad.jsonl"),
         "batch": 4,
     }
-    metrics = Metrics("", "")
-    metrics.add_pipeline("p")
-    engine = build("p", parse(definition), metrics, decoder=decoder)
+    events = RecordedEvents()
+    engine = build("p", parse(definition), events, decoder=decoder)
     assert engine.figures().pictures == {"native": 0, "tensorflow": 0}
     with closing(engine), closing(engine.open(4, 0, Trainer())) as session:
         session.set_batch_bytes(1000)
@@ -238,7 +237,7 @@ def test_pictures_of_filled_slots_are_counted_once(
             session.on_sent()
         pictures = engine.figures().pictures
     assert sum(pictures.values()) == 2
-    assert metrics.totals()["p"]["bad_samples"] == 1
+    assert events.sums["infeed_bad_samples", "p", on_error] == 1
 
 
 def assert_decoders_agree(definition: dict[str, Any], root: Path) -> IndexedEngine:

@@ -1,0 +1,1 @@
+"""The control plane: what is shown over HTTP, and to which requests."""

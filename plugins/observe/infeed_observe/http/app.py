@@ -1,0 +1,190 @@
+"""The control plane's HTTP app: `/livez`, `/readyz`, `/metrics`, `/api/v1` and the dashboard.
+
+docs/observability.md describes the documents of `/api/v1`. Threads make what takes long, so that
+probes do not wait.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
+from infeed_observe.http.access import AccessCheck, Authorize, is_authorized
+from infeed_observe.http.dashboard import dashboard_routes, page
+from infeed_observe.preview import BusyError, Previews
+from infeed_observe.views import Document
+from infeed_server.serving.health import Readiness
+
+_PROBES = {
+    "/livez": "200 while the process serves",
+    "/readyz": "200 when every part is ready, else 503, with the reasons",
+    "/metrics": "metrics for Prometheus",
+}
+_API = {
+    "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
+    "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline",
+}
+_PREVIEW = {"/api/v1/pipelines/NAME/preview": "a few samples from `position`, as pictures"}
+
+_STATUS_CODES: Mapping[type[InfeedError], int] = {
+    InvalidRequestError: 400,
+    PipelineNotFoundError: 404,
+}
+"""Status codes of errors; others have 503."""
+
+
+class HealthView(Protocol):
+    """The health of a server, of several processes, or of a role."""
+
+    @property
+    def overall(self) -> Readiness:
+        """Readiness of the server as a whole."""
+
+    @property
+    def parts(self) -> Mapping[str, Readiness]:
+        """Readiness of each part, such as a pipeline, by name."""
+
+
+class StatusView(Protocol):
+    """What `/api/v1` shows of a server."""
+
+    def to_json(self, readiness: Mapping[str, Readiness]) -> Document:
+        """Returns the status, with the readiness by pipeline, and under "" of the server."""
+
+    def bad_samples(self, pipeline: str) -> list[Document] | None:
+        """Returns the last bad samples of a pipeline; None without it."""
+
+
+@dataclass(frozen=True)
+class ControlState:
+    """The state that the endpoints show."""
+
+    health: HealthView
+    registry: CollectorRegistry
+    """The metrics."""
+    version: str
+    parts: str = "pipelines"
+    """The JSON key of the parts of `/readyz`."""
+    status: StatusView | None = None
+    """What `/api/v1` and the dashboard show; None: there is no status and no dashboard."""
+    previews: Previews | None = None
+    """What makes previews; None: there are none."""
+
+
+def create_app(
+    state: ControlState,
+    host_names: Collection[str] | None = None,
+    authorize: Authorize | None = None,
+) -> Starlette:
+    """Returns the app that shows a server's state. Nothing can be changed there. Requests must be
+    for an address or one of `host_names`; None: for any host. With `authorize`, they need a token,
+    except for health."""
+    endpoints = _PROBES | (_API if state.status else {}) | (_PREVIEW if state.previews else {})
+    overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
+
+    async def root(request: Request) -> Response:
+        if state.status and "text/html" in request.headers.get("accept", ""):
+            return page()
+        return _json(overview, vary="accept")
+
+    async def index(_: Request) -> Response:
+        return _json(overview)
+
+    async def livez(_: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def readyz(request: Request) -> Response:
+        overall = state.health.overall
+        content: dict[str, object] = {"ready": overall.ready}
+        if is_authorized(request):
+            content["reason"] = overall.reason
+            parts = state.health.parts.items()
+            content[state.parts] = {name: asdict(readiness) for name, readiness in parts}
+        return _json(content, 200 if overall.ready else 503)
+
+    def metrics(request: Request) -> Response:
+        try:
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a malformed version; not a reason for an error 500
+            encode, content_type = choose_encoder("")
+        # Not as media_type: Starlette would add a second charset to it.
+        return Response(encode(state.registry), headers={"content-type": content_type})
+
+    async def not_found(request: Request, _: Exception) -> Response:
+        paths = ", ".join(["/", *endpoints])
+        return _json({"error": f"no {request.url.path}; there is: {paths}"}, 404)
+
+    async def not_allowed(request: Request, error: Any) -> Response:
+        problem = f"no {request.method} of {request.url.path}: nothing can be changed here; use GET"
+        return _json({"error": problem}, 405, **(error.headers or {}))
+
+    async def busy(_: Request, __: Exception) -> Response:
+        problem = "one preview at a time, and one every other second"
+        return _json({"error": problem}, 429, **{"retry-after": "2"})
+
+    async def failed(_: Request, error: Any) -> Response:
+        return _json({"error": error.message}, _STATUS_CODES.get(type(error), 503))
+
+    routes: list[BaseRoute] = [
+        Route("/", root),
+        Route("/api/v1", index),
+        Route("/livez", livez),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+    ]
+    if state.status is not None:
+        routes += [*_api_routes(state.status, state.health), dashboard_routes()]
+    if state.previews is not None:
+        routes.append(_preview_route(state.previews))
+    handlers: Any = {404: not_found, 405: not_allowed, BusyError: busy, InfeedError: failed}
+    access = Middleware(AccessCheck, names=host_names, authorize=authorize)
+    return Starlette(routes=routes, exception_handlers=handlers, middleware=[access])
+
+
+def _api_routes(status: StatusView, health: HealthView) -> list[Route]:
+    def show_status(_: Request) -> Response:
+        return _json(status.to_json({"": health.overall, **health.parts}))
+
+    def show_bad_samples(request: Request) -> Response:
+        name = request.path_params["name"]
+        samples = status.bad_samples(name)
+        if samples is None:
+            raise PipelineNotFoundError(
+                f"there is no pipeline {name!r}; /api/v1/status lists the pipelines"
+            )
+        return _json({"pipeline": name, "samples": samples})
+
+    return [
+        Route("/api/v1/status", show_status),
+        # A name may have slashes.
+        Route("/api/v1/pipelines/{name:path}/bad-samples", show_bad_samples),
+    ]
+
+
+def _preview_route(previews: Previews) -> Route:
+    def show_preview(request: Request) -> Response:
+        text = request.query_params.get("position", "0")
+        try:
+            position = int(text)
+        except ValueError:
+            raise InvalidRequestError(f"position={text!r:.50} must be a number") from None
+        return _json(previews.make(request.path_params["name"], position))
+
+    return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
+
+
+def _json(content: Any, status: int = 200, **headers: str) -> Response:
+    """Returns JSON that is not kept, in ASCII: the names of files may be no valid Unicode."""
+    headers = {"cache-control": "no-store", **headers}
+    return Response(json.dumps(content, allow_nan=False), status, headers, "application/json")

@@ -1,0 +1,81 @@
+"""The instrument of a server: metrics, status and previews, over HTTP."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from typing_extensions import override
+
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed_observe.http.app import ControlState
+from infeed_observe.http.server import open_control_plane
+from infeed_observe.metrics import Metrics
+from infeed_observe.observer import Observer
+from infeed_observe.preview import Previews
+from infeed_observe.server_metrics import expose_server
+from infeed_server.config.address import Address
+from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.runtime.instruments import Facts
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.serving.instrument import ConnectedTrainer, Instrument
+from infeed_server.version import VERSION
+
+_UPDATE_INTERVAL_SECONDS = 1.0
+"""Seconds: a longer interval makes figures older, a shorter one costs more."""
+
+
+class ServerInstrument(Instrument):
+    """Observes a server, and shows it at `--http` from the opening of its sources on."""
+
+    def __init__(self, facts: Facts) -> None:
+        """Raises `ConfigError` for an address that cannot be used."""
+        options = facts.options
+        self.monitor = metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
+        self.observer = Observer(facts, metrics)
+        expose_server(self.observer)
+        self._updates = PeriodicTask("observer", _UPDATE_INTERVAL_SECONDS, self.observer.update)
+        previews = Previews(facts.engines) if shows_samples(options) else None
+        state = ControlState(
+            facts.health, metrics.registry, VERSION, status=self.observer, previews=previews
+        )
+        self._control = control = open_control_plane(state, options)
+        if control:
+            control.start()
+            self.address = control.address
+            if not options.parent_token:
+                self.url = f"{'https' if options.http_tls else 'http'}://{control.address}"
+
+    @override
+    def start(self) -> None:
+        self.observer.update()  # rates of the first second need it
+        self._updates.start()
+
+    @override
+    def stop(self) -> None:
+        self._updates.stop()
+        if self._control:
+            self._control.stop()
+
+    @override
+    def connect(self, trainer: ConnectedTrainer) -> None:
+        self.observer.jobs.connect(trainer)
+
+    @override
+    def disconnect(self, trainer: ConnectedTrainer) -> None:
+        self.observer.jobs.disconnect(trainer)
+
+    @override
+    def on_report(self, trainer: ConnectedTrainer, report: TrainerReport) -> ServerReport | None:
+        return self.observer.jobs.on_report(trainer, report)
+
+
+def shows_samples(options: ServerOptions) -> bool:
+    """Returns whether previews may show samples: to those alone that may read all of them. Without
+    tokens of its own, the control plane must be of this machine, and gRPC without authentication
+    too."""
+    if options.http in (None, "off") or options.parent_token:
+        return False
+    if options.http_tokens:
+        return True
+    if options.tokens or options.tls_client_ca:
+        return False
+    return Address.parse(options.http or "", "--http").is_loopback

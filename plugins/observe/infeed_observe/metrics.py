@@ -1,0 +1,176 @@
+"""Metrics of a process: one registry, which counts events and reads values.
+
+A metric that counts is a row of `EVENTS`; one that is read is a call of `Metrics.expose`, as in
+`server_metrics.py`. The status reads its totals here too, so that `/api/v1` and `/metrics` have the
+same numbers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any, get_args
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    Metric,
+    ProcessCollector,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from infeed.shared.spec import OnError
+from infeed_server.engines.monitor import Fault, LabelledValues, Monitor, Refusal, Stage
+
+_STAGE_BUCKETS = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+"""Seconds, from sending a cached batch to reading one from an object store."""
+
+_CALL_BUCKETS = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400)
+"""Seconds, from a health check to the stream of a training."""
+
+_SIZE_BUCKETS = tuple(1 << power for power in range(10, 48, 4))
+"""Bytes, from a request of 1 KiB to the batches of a training, 64 TiB."""
+
+_LABEL_VALUES = {
+    "action": get_args(OnError),
+    "fault": get_args(Fault),
+    "stage": get_args(Stage),
+    "reason": get_args(Refusal),
+}
+"""The values of labels that are known beforehand: series with them are exposed from the start."""
+
+_PIPELINE = ("pipeline",)
+_GRPC_CALL = ("grpc_method", "grpc_status")
+_FAILED = "Slots of batches whose sample was bad, by action: raise, substitute or mask."
+_FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
+_STAGES = "Seconds that one batch spent in each stage: read, transform, encode or send."
+_UNLOGGED = "Bad samples that could not be written to the quarantine log."
+_BYTES = "Bytes of the messages that were {} in an ended call.".format
+_SIZE = "grpc_server_call_{}_total_compressed_message_size_bytes".format
+
+Event = tuple[Callable[..., Any], str, str, tuple[str, ...]]
+"""Kind, name, text and labels of a metric that counts."""
+
+# The names of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
+EVENTS: tuple[Event, ...] = (
+    (Gauge, "infeed_streams", "Open streams.", _PIPELINE),
+    (Counter, "infeed_batches", "Batches that were sent completely.", _PIPELINE),
+    (Counter, "infeed_samples", "Samples in the sent batches.", _PIPELINE),
+    (Counter, "infeed_sent_bytes", "Payload bytes of the sent batches.", _PIPELINE),
+    (Counter, "infeed_bad_samples", _FAILED, ("pipeline", "action")),
+    (Counter, "infeed_source_errors", _FAULTS, ("pipeline", "fault")),
+    (Counter, "infeed_quarantine_failures", _UNLOGGED, _PIPELINE),
+    (Counter, "infeed_calls", "Ended calls, by method and gRPC status.", ("method", "status")),
+    (Counter, "infeed_refused", "Calls that were refused, by reason.", ("reason",)),
+    (Counter, "grpc_server_call_started", "Calls that have begun.", ("grpc_method",)),
+    (
+        partial(Histogram, buckets=_STAGE_BUCKETS),
+        "infeed_stage_seconds",
+        _STAGES,
+        ("pipeline", "stage"),
+    ),
+    (
+        partial(Histogram, buckets=_CALL_BUCKETS),
+        "grpc_server_call_duration_seconds",
+        "Duration of ended calls.",
+        _GRPC_CALL,
+    ),
+    (partial(Histogram, buckets=_SIZE_BUCKETS), _SIZE("sent"), _BYTES("sent"), _GRPC_CALL),
+    (partial(Histogram, buckets=_SIZE_BUCKETS), _SIZE("rcvd"), _BYTES("received"), _GRPC_CALL),
+)
+
+_TOTALS = {
+    "infeed_batches_total": "batches",
+    "infeed_samples_total": "samples",
+    "infeed_sent_bytes_total": "bytes",
+    "infeed_bad_samples_total": "bad_samples",
+    "infeed_quarantine_failures_total": "quarantine_failures",
+    "infeed_source_errors_total": "source_errors",
+    "infeed_streams": "streams",
+}
+"""The key of a pipeline's figure in the status, by the name of its samples."""
+
+
+class Metrics(Monitor):
+    """Counters, gauges and histograms. Thread-safe. Each instance has its own registry, so two
+    servers in one process have separate metrics."""
+
+    def __init__(self, events: Sequence[Event] = EVENTS, **build: str) -> None:
+        """`build` has the labels of `infeed_build_info`."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        Info("infeed_build", "Versions of this process.", registry=self.registry).info(build)
+        self._counted: dict[str, Any] = {}
+        self._of_pipelines: list[tuple[Any, tuple[str, ...]]] = []
+        """The counted metrics of each pipeline, and their labels after the first."""
+        for kind, name, text, labels in events:
+            self._counted[name] = metric = kind(name, text, labels, registry=self.registry)
+            if labels[0] == "pipeline":
+                self._of_pipelines.append((metric, labels[1:]))
+            elif labels[0] in _LABEL_VALUES:
+                for value in _LABEL_VALUES[labels[0]]:
+                    metric.labels(value)
+
+    def add_pipeline(self, pipeline: str) -> None:
+        """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""
+        for metric, others in self._of_pipelines:
+            for values in product(*(_LABEL_VALUES[label] for label in others)):
+                metric.labels(pipeline, *values)
+
+    def totals(self) -> dict[str, dict[str, float]]:
+        """Returns by pipeline what has been counted so far, and `STAGE_seconds` of each stage."""
+        totals: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for metric, _ in self._of_pipelines:
+            for sample in (sample for family in metric.collect() for sample in family.samples):
+                key = _TOTALS.get(sample.name)
+                if sample.name == "infeed_stage_seconds_sum":
+                    key = f"{sample.labels['stage']}_seconds"
+                if key is not None:
+                    totals[sample.labels["pipeline"]][key] += sample.value
+        return {pipeline: dict(values) for pipeline, values in totals.items()}
+
+    @override
+    def count(self, metric: str, *labels: str, amount: float = 1) -> None:
+        self._counted[metric].labels(*labels).inc(amount)
+
+    @override
+    def measure(self, metric: str, value: float, *labels: str, trace_id: str = "") -> None:
+        exemplar = {"trace_id": trace_id} if trace_id else None
+        self._counted[metric].labels(*labels).observe(value, exemplar)
+
+    @override
+    def expose(
+        self, metric: str, text: str, read: Callable[[], LabelledValues], *labels: str
+    ) -> None:
+        self.registry.register(ReadMetric(metric, text, read, *labels))
+
+
+class ReadMetric(Collector):
+    """A metric whose values a quick function returns at every scrape: a counter if its name ends
+    with `_total`, else a gauge."""
+
+    def __init__(
+        self, name: str, text: str, read: Callable[[], LabelledValues], *labels: str
+    ) -> None:
+        family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        self._new = partial(family, name, text, labels=labels)
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        metric = self._new()
+        for labels, value in self._read().items():
+            metric.add_metric(labels, value)
+        return [metric]
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._new()]

@@ -1,0 +1,203 @@
+"""Processes of one server: their health, status and metrics, requested over HTTP and merged."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from infeed_observe.desired_servers import DESIRED_SERVERS
+from infeed_observe.http.app import ControlState
+from infeed_observe.http.server import open_control_plane
+from infeed_observe.merge import merge_bad_samples, merge_views
+from infeed_observe.metrics import ReadMetric
+from infeed_observe.status import Status
+from infeed_observe.views import Document, ProcessView
+from infeed_server.runtime.instruments import ParentInstrument, ProcessFacts
+from infeed_server.serving.health import SHUTTING_DOWN, Readiness
+from infeed_server.version import VERSION
+
+_RESPONSE_TIMEOUT_SECONDS = 2.0
+"""Seconds: with fewer, a process under load counts as not ready; with more, one that hangs delays
+the restart of the others."""
+
+_NO_ANSWER: Document = {"server": {"ready": False, "reason": "it does not answer"}}
+
+
+class ServerProcesses(Collector):
+    """The processes as of the last `update`, and their metrics with the label `process`.
+
+    The server is ready when at least one process serves and all that serve are ready; a pipeline,
+    when it is ready in all of them. A process that has exited gets no connections; one that hangs
+    still gets some, so it makes the server unready until it is killed (`hung`).
+    """
+
+    def __init__(
+        self,
+        addresses: Callable[[], list[str | None]],
+        token: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`addresses` returns the control plane's address of each process, None for one that does
+        not serve; `token` is what they require."""
+        self._addresses = addresses
+        self._token = token
+        self._clock = clock
+        self.status = Status(clock)
+        self._documents: dict[int, Document] = {}
+        """The status of each process that has answered, by its number."""
+        self._silent_since: dict[int, float] = {}
+        """When each process that does not answer was first found silent."""
+        self.overall = Readiness(False, "no process serves yet")
+        self.parts: dict[str, Readiness] = {}
+
+    def update(self) -> None:
+        """Requests the status of every process."""
+        addresses = self._addresses()
+        bodies = self._get_all("/api/v1/status", addresses)
+        answers = {number: _document(body) for number, body in bodies.items()}
+        self._documents = {number: answer for number, answer in answers.items() if answer}
+        now = self._clock()  # not before: both ends may have been stopped meanwhile
+        silent = answers.keys() - self._documents.keys()
+        self._silent_since = {number: self._silent_since.get(number, now) for number in silent}
+        self.parts = _parts(self._documents)
+        states = {number: (answer or _NO_ANSWER)["server"] for number, answer in answers.items()}
+        self.overall = _overall(states, len(addresses))
+        self.status.update(self._view())
+
+    def hung(self, seconds: float) -> list[int]:
+        """Returns the numbers of the processes that have not answered for so long."""
+        end = self._clock() - seconds
+        return [number for number, since in self._silent_since.items() if since <= end]
+
+    def drain(self) -> None:
+        """Makes the server and its pipelines unready, until the next `update`."""
+        self.overall = Readiness(False, SHUTTING_DOWN)
+        self.parts = dict.fromkeys(self.parts, self.overall)
+
+    def to_json(self, readiness: Mapping[str, Readiness]) -> Document:
+        """Returns the document of `/api/v1/status`."""
+        return self.status.to_json(self._view(), readiness)
+
+    def bad_samples(self, pipeline: str) -> list[Document] | None:
+        """Returns the last bad samples of a pipeline, the newest first; None without it."""
+        path = f"/api/v1/pipelines/{quote(pipeline, safe='')}/bad-samples"
+        documents = map(_document, self._get_all(path, self._addresses()).values())
+        lists = [answer["samples"] for answer in documents if answer and "samples" in answer]
+        return merge_bad_samples(lists) if lists else None
+
+    def _view(self) -> ProcessView:
+        return merge_views([*map(ProcessView.from_json, list(self._documents.values()))])
+
+    def collect(self) -> Iterable[Metric]:
+        merged: dict[str, Metric] = {}
+        for number, body in self._get_all("/metrics", self._addresses()).items():
+            for family in text_string_to_metric_families(body or ""):
+                if family.name == DESIRED_SERVERS[0]:
+                    continue  # a process has the trainers of its own connections alone
+                empty = Metric(family.name, family.documentation, family.type)
+                metric = merged.setdefault(family.name, empty)
+                for sample in family.samples:
+                    labels = {**sample.labels, "process": str(number)}
+                    metric.samples.append(sample._replace(labels=labels))
+        return merged.values()
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # the metrics are known only at a scrape
+
+    def _get_all(self, path: str, addresses: list[str | None]) -> dict[int, str | None]:
+        """Returns the body from each process that serves; all are requested at once."""
+        serving = {number: address for number, address in enumerate(addresses) if address}
+        with ThreadPoolExecutor(max(1, len(serving))) as threads:
+            bodies = threads.map(lambda address: _get(address, path, self._token), serving.values())
+            return dict(zip(serving, bodies, strict=True))
+
+
+class ProcessesInstrument(ParentInstrument):
+    """Shows several processes as one server at `--http`."""
+
+    def __init__(self, facts: ProcessFacts) -> None:
+        """Raises `ConfigError` for an address that cannot be used."""
+        self._processes = processes = ServerProcesses(facts.addresses, facts.token)
+        registry, status = CollectorRegistry(), processes.status
+        registry.register(processes)
+        registry.register(ReadMetric(*DESIRED_SERVERS, lambda: {(): status.desired_servers}))
+        state = ControlState(processes, registry, VERSION, status=processes)
+        self._control = control = open_control_plane(state, facts.options)
+        if control:
+            control.start()
+            self.address = control.address
+
+    @override
+    def update(self) -> None:
+        self._processes.update()
+
+    @override
+    def hung(self, seconds: float) -> list[int]:
+        return self._processes.hung(seconds)
+
+    @override
+    def drain(self) -> None:
+        self._processes.drain()
+
+    @override
+    def stop(self) -> None:
+        if self._control:
+            self._control.stop()
+
+
+def _parts(documents: dict[int, Document]) -> dict[str, Readiness]:
+    parts: dict[str, Readiness] = {}
+    for number, document in documents.items():
+        for pipeline in document["pipelines"]:
+            name = pipeline["name"]
+            if name not in parts or not pipeline["ready"]:
+                reason = f"process {number}: {pipeline['reason']}"
+                parts[name] = Readiness(pipeline["ready"], reason)
+    return dict(sorted(parts.items()))
+
+
+def _overall(states: dict[int, Document], count: int) -> Readiness:
+    """Returns the readiness of `count` processes, from the state of each one that serves."""
+    if not states:
+        return Readiness(False, f"none of {count} processes serves")
+    exited = [str(number) for number in range(count) if number not in states]
+    restarting = f"; restarting: process {', '.join(exited)}" if exited else ""
+    unready = {number: state["reason"] for number, state in states.items() if not state["ready"]}
+    if unready:
+        reasons = "; ".join(f"process {number}: {reason}" for number, reason in unready.items())
+        return Readiness(False, f"{len(unready)} of {count} not ready: {reasons}{restarting}")
+    reasons = "; ".join(dict.fromkeys(state["reason"] for state in states.values()))
+    return Readiness(True, f"{reasons}, in {len(states)} of {count} processes{restarting}")
+
+
+def _document(body: str | None) -> Document | None:
+    """Returns the JSON object of a body; None for another one, such as an internal error."""
+    try:
+        document: Any = json.loads(body or "")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _get(address: str, path: str, token: str) -> str | None:
+    """Returns the body of the response; None without one, or for an error."""
+    connection = http.client.HTTPConnection(address, timeout=_RESPONSE_TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", path, headers={"authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        body = response.read().decode()
+        return body if response.status == http.client.OK else None
+    except (OSError, http.client.HTTPException, UnicodeDecodeError):
+        return None
+    finally:
+        connection.close()

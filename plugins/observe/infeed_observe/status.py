@@ -1,0 +1,82 @@
+"""Status: the document of `/api/v1/status`, and the verdicts on the jobs of a server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from infeed.shared.capacity import consumption
+from infeed.shared.verdict import judge
+from infeed_observe.desired_servers import Demand, DesiredServers, enough_in_use
+from infeed_observe.missing_ranks import MissingRanks
+from infeed_observe.views import Document, ProcessView
+from infeed_server.serving.health import Readiness
+
+_UNKNOWN = Readiness(False, "")
+
+
+class Status:
+    """What is said of a server. `update` is called every second, the others on any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.trainers: dict[str, int] = {}
+        """Connected trainers by pipeline, as of the last `update`."""
+        self.wait_shares: dict[str, float | None] = {}
+        """The wait share of the rank that waits most, by pipeline, as of the last `update`."""
+        self._clock = clock
+        self._desired = DesiredServers()
+        self._missing_ranks = MissingRanks()
+
+    @property
+    def desired_servers(self) -> int:
+        """Servers like this one that would feed all connected trainers without waits."""
+        return self._desired.value
+
+    def update(self, view: ProcessView) -> None:
+        """Renews `desired_servers`, `trainers` and `wait_shares`."""
+        named = {pipeline.name: pipeline for pipeline in view.pipelines}
+        jobs = [(name, job) for name, pipeline in named.items() for job in pipeline.jobs]
+        self._desired.update(
+            self._clock(),
+            {job.id: Demand(name, consumption(job.ranks, job.world_size)) for name, job in jobs},
+            {name: pipeline.report for name, pipeline in named.items()},
+            enough_in_use((job.ranks, job.world_size, job.verdict) for _, job in jobs),
+        )
+        # Some of several processes know a part of the ranks.
+        whole = {name: one.jobs for name, one in named.items() if one.report.processes == 1}
+        self._missing_ranks.update(self._clock(), whole)
+        self.trainers = {
+            name: sum(len(job.trainers) for job in pipeline.jobs)
+            for name, pipeline in named.items()
+        }
+        self.wait_shares = {name: pipeline.worst_wait for name, pipeline in named.items()}
+
+    def to_json(self, view: ProcessView, readiness: Mapping[str, Readiness]) -> Document:
+        """Returns the document of `/api/v1/status`. `readiness` is by pipeline, and under "" of the
+        server."""
+        pipelines = [
+            {
+                **pipeline.to_json(),
+                "jobs": [
+                    job.to_json(self._missing_ranks.warnings.get(job.id)) for job in pipeline.jobs
+                ],
+                **vars(readiness.get(pipeline.name, _UNKNOWN)),
+            }
+            for pipeline in view.pipelines
+        ]
+        server = {**view.server, **vars(readiness.get("", _UNKNOWN))}
+        return {
+            "server": {**server, "desired_servers": self.desired_servers},
+            "verdict": _worst_verdict(
+                [job["verdict"] for pipeline in pipelines for job in pipeline["jobs"]]
+            ),
+            "pipelines": pipelines,
+            "broken": view.broken,
+        }
+
+
+def _worst_verdict(verdicts: list[Document]) -> Document:
+    """Returns the verdict on the job that waits most, as its job has it."""
+    known = [verdict for verdict in verdicts if verdict["level"] != "unknown"]
+    nothing = judge([], 1, []).to_json()
+    return max(known or verdicts, key=lambda verdict: verdict["wait_share"], default=nothing)

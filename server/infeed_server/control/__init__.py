@@ -1,1 +1,0 @@
-"""The control plane: health, metrics and the HTTP server that exposes both."""

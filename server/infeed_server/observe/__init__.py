@@ -1,1 +1,0 @@
-"""Observation: what the server, its pipelines and its trainers have done in the last seconds."""

@@ -1,0 +1,54 @@
+"""The instrument of a server: what calls and engines report to, without knowing what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed_server.engines.monitor import Monitor
+
+
+@dataclass(eq=False)
+class ConnectedTrainer:
+    """The stream of one rank."""
+
+    pipeline: str
+    rank: int
+    feed_id: str
+    peer: str
+    seed: int = 0
+    batch_size: int = 1
+    world_size: int = 1
+    job_name: str = ""
+    held: Callable[[], Mapping[str, float]] = dict
+    """Returns the seconds so far in which requests waited for what its stream held."""
+    position: int | None = None
+    """The end of the last batch that was sent; None before the first request."""
+
+
+class Instrument:
+    """Observes a server from its opening to `stop`, and shows it; this one shows nothing. All
+    methods but `start` and `stop` are called on any thread."""
+
+    monitor = Monitor()
+    """What engines and calls report to."""
+    address: str | None = None
+    """The `host:port` at which it is shown; None: nowhere."""
+    url: str = ""
+    """The URL of that for trainers; empty: they may not read it."""
+
+    def start(self) -> None:
+        """Begins when all pipelines are open."""
+
+    def stop(self) -> None:
+        """Frees its address."""
+
+    def connect(self, trainer: ConnectedTrainer) -> None:
+        """Adds a stream that is open."""
+
+    def disconnect(self, trainer: ConnectedTrainer) -> None:
+        """Removes a stream that has ended."""
+
+    def on_report(self, trainer: ConnectedTrainer, report: TrainerReport) -> ServerReport | None:
+        """Takes a trainer's report, and returns the server's to it, if there is one."""

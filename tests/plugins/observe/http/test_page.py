@@ -1,0 +1,115 @@
+"""The dashboard's files over HTTP: types, headers, and that the page uses no other host."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+from tests.harness.http_get import Get
+
+STATIC = Path(__file__).parents[4] / "plugins/observe/infeed_observe/http/static"
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def references(text: str) -> set[str]:
+    """Returns what a page or module loads."""
+    found = re.findall(r'\b(?:src|href)="([^"#]+)"', text)
+    return {*found, *re.findall(r'\bfrom "([^"]+)"', text)}
+
+
+def test_a_browser_gets_the_page_and_a_program_the_index(browse: Get) -> None:
+    page = browse("/", Accept=BROWSER)
+    assert page.status == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.body.startswith("<!doctype html>")
+    for accept in ("*/*", "application/json"):
+        answer = browse("/", Accept=accept)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json == browse("/api/v1").json
+        assert answer.json["version"] == "1.2.3"
+        assert "/api/v1/status" in answer.json["endpoints"]
+    # Or a cache could answer a program with the page.
+    assert {browse("/", Accept=accept).headers["vary"].lower() for accept in ("*/*", BROWSER)} == {
+        "accept"
+    }
+
+
+def test_every_file_that_the_page_loads_is_served_with_its_type(browse: Get) -> None:
+    types = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+    to_load, loaded = ["/"], set()
+    while to_load:
+        path = to_load.pop()
+        answer = browse(path, Accept=BROWSER)
+        assert answer.status == 200, path
+        if path != "/":
+            assert answer.headers["content-type"].partition(";")[0] == types[path.split(".")[-1]]
+        loaded.add(path)
+        to_load += {urljoin(path, reference) for reference in references(answer.body)} - loaded
+        to_load = [item for item in to_load if not item.startswith("/api/")]
+    files = {f"/dashboard/{path.name}" for path in STATIC.iterdir()} - {"/dashboard/index.html"}
+    assert loaded == {"/", *files}
+
+
+def test_the_browser_loads_from_this_server_alone(browse: Get) -> None:
+    for path in ("/", "/dashboard/main.js", "/dashboard/icon.svg"):
+        headers = browse(path, Accept=BROWSER).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_has_no_inline_script_or_style_and_no_other_host() -> None:
+    page = (STATIC / "index.html").read_text()
+    assert re.findall(r"<script(?![^>]* src=)", page) == []
+    assert "<style" not in page
+    assert re.findall(r"\s(?:style|on\w+)=", page) == []
+    for file in STATIC.iterdir():
+        text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert re.findall(r"https?://\w", text) == [], file.name
+
+
+def test_no_data_becomes_html() -> None:
+    for file in STATIC.glob("*.js"):
+        text = file.read_text()
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert word not in text, file.name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/dashboard/",
+        "/dashboard/none.js",
+        "/dashboard/../dashboard.py",
+        "/dashboard/%2e%2e/dashboard.py",
+        "/dashboard/..%2fdashboard.py",
+    ],
+)
+def test_nothing_else_is_served(browse: Get, path: str) -> None:
+    answer = browse(path, Accept=BROWSER)
+    assert answer.status == 404
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_the_wheel_has_the_files(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    root = Path(__file__).parents[4]
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {f"infeed_observe/http/static/{path.name}" for path in STATIC.iterdir()} <= names
