@@ -24,6 +24,7 @@ PACKAGES = {
 PLUGINS = {
     "infeed_formats": ROOT / "plugins" / "formats",
     "infeed_mixtures": ROOT / "plugins" / "mixtures",
+    "infeed_python": ROOT / "plugins" / "python",
     "infeed_runs": ROOT / "plugins" / "runs",
     "infeed_service": ROOT / "plugins" / "service",
     "infeed_tools": ROOT / "plugins" / "tools",
@@ -36,7 +37,10 @@ ROOMS = {
         "infeed.shared",
         *(
             f"infeed_formats.{name}"
-            for name in ("arrays", "described", "index_cache", "indexing", "tfrecord")
+            for name in (
+                *("arrays", "columns", "described", "elements", "index_cache", "indexing"),
+                *("tfrecord", "values"),
+            )
         ),
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
@@ -47,11 +51,20 @@ ROOMS = {
         *(f"infeed_server.{name}" for name in ("config", "order", "pipeline", "sources")),
         *(f"infeed_server.{name}" for name in ("storage", "transforms")),
     ),
+    "infeed_python": (
+        "infeed.shared",
+        *(f"infeed_formats.{name}" for name in ("columns", "elements", "values")),
+        "infeed_server",
+        "infeed_python",
+    ),
     "infeed_runs": ("infeed", "infeed_server", "infeed_runs", "infeed_tools.peek"),
-    "infeed_service": ("infeed", "infeed_formats", "infeed_server", "infeed_service"),
+    "infeed_service": (
+        *("infeed", "infeed_formats", "infeed_python", "infeed_server", "infeed_service"),
+    ),
     "infeed_tools": (
         "infeed",
-        "infeed_formats.tfrecord",
+        *("infeed_formats.columns", "infeed_formats.tfrecord", "infeed_formats.values"),
+        "infeed_python",
         "infeed_server",
         "infeed_tools.audit",
         "infeed_tools.check",

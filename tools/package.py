@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = (
     *("client/infeed", "server/infeed_server", "plugins/formats/infeed_formats"),
     "plugins/mixtures/infeed_mixtures",
+    "plugins/python/infeed_python",
     *("plugins/runs/infeed_runs", "plugins/service/infeed_service", "plugins/tools/infeed_tools"),
 )
 

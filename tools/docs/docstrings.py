@@ -17,6 +17,7 @@ PACKAGES = (
     "infeed_server",
     "infeed_formats",
     "infeed_mixtures",
+    "infeed_python",
     "infeed_runs",
     "infeed_service",
     "infeed_tools",

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from infeed.shared.report import SAMPLE_COUNTS
+from infeed_python.work_meter import PythonWork
 from infeed_server.engines.figures import Figures
 from infeed_server.engines.state_clock import PipelineState
 from infeed_server.observe import usage
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.processes import cgroup
-from infeed_server.sources.python.work_meter import PythonWork
 
 
 class Pipeline:
