@@ -22,13 +22,7 @@ PACKAGES = {
 """A package's folder. A package imports no package below it."""
 
 PLUGINS = {
-    "infeed_formats": ROOT / "plugins" / "formats",
-    "infeed_frameworks": ROOT / "plugins" / "frameworks",
-    "infeed_mixtures": ROOT / "plugins" / "mixtures",
-    "infeed_observe": ROOT / "plugins" / "observe",
-    "infeed_runs": ROOT / "plugins" / "runs",
-    "infeed_service": ROOT / "plugins" / "service",
-    "infeed_tools": ROOT / "plugins" / "tools",
+    package.name: package.parent for package in sorted((ROOT / "plugins").glob("*/infeed_*"))
 }
 """Packages that the core finds by entry points. Folders of formats, frameworks and tools do not
 import each other."""
@@ -38,7 +32,10 @@ ROOMS = {
         "infeed.shared",
         *(
             f"infeed_formats.{name}"
-            for name in ("arrays", "described", "index_cache", "indexing", "tfrecord")
+            for name in (
+                *("arrays", "columns", "described", "elements", "index_cache", "indexing"),
+                *("tfrecord", "values"),
+            )
         ),
         *(f"infeed_server.{name}" for name in ("config", "sources", "storage")),
         "infeed_tools.init",
@@ -54,19 +51,22 @@ ROOMS = {
         *(f"infeed_server.{name}" for name in ("storage", "transforms")),
     ),
     "infeed_observe": ("infeed.shared", "infeed_server", "infeed_observe"),
+    "infeed_python": (
+        "infeed.shared",
+        *(f"infeed_formats.{name}" for name in ("columns", "elements", "values")),
+        "infeed_server",
+        "infeed_python",
+    ),
     "infeed_runs": ("infeed", "infeed_server", "infeed_runs", "infeed_tools.peek"),
     "infeed_service": (
-        "infeed",
-        "infeed_formats",
-        "infeed_server",
-        "infeed_service",
-        "infeed_observe.http",
-        "infeed_observe.metrics",
+        *("infeed", "infeed_formats", "infeed_python", "infeed_server", "infeed_service"),
+        *(f"infeed_observe.{name}" for name in ("http", "metrics")),
         *(f"infeed_frameworks.{name}" for name in ("keras", "tensorflow")),
     ),
     "infeed_tools": (
         "infeed",
-        "infeed_formats.tfrecord",
+        *("infeed_formats.columns", "infeed_formats.tfrecord", "infeed_formats.values"),
+        "infeed_python",
         "infeed_server",
         "infeed_observe.pipeline_reports",
         "infeed_observe.usage",

@@ -38,9 +38,8 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parents[1]
 
 PACKAGES = (
-    *("client/infeed", "server/infeed_server", "plugins/formats/infeed_formats"),
-    *(f"plugins/{name}/infeed_{name}" for name in ("frameworks", "mixtures", "observe")),
-    *("plugins/runs/infeed_runs", "plugins/service/infeed_service", "plugins/tools/infeed_tools"),
+    *("client/infeed", "server/infeed_server"),
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "plugins").glob("*/infeed_*"))),
 )
 
 SBOM_TOOL = "cyclonedx-bom==7.5.0"

@@ -47,9 +47,9 @@ def test_disabled_gc_stays_disabled() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("module", ["runtime.multiprocess", "sources.python.worker"])
+@pytest.mark.parametrize("module", ["infeed_server.runtime.multiprocess", "infeed_python.worker"])
 def test_parent_and_workers_do_not_load_tensorflow(module: str) -> None:
-    code = f"import sys, infeed_server.{module}; print('tensorflow' in sys.modules)"
+    code = f"import sys, {module}; print('tensorflow' in sys.modules)"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

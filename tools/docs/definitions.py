@@ -14,11 +14,11 @@ from tools.docs.markdown import Table, cell, code
 from tools.docs.option_types import describe_default, describe_type
 
 from infeed_formats.tfrecord.features import FeatureOptions
+from infeed_python.source import FieldOptions
 from infeed_server.config.model import Definition
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Shuffle
-from infeed_server.sources.python.source import FieldOptions
 from infeed_server.sources.registry import source_classes
-from infeed_server.transforms import REGISTRY, Transform
+from infeed_server.transforms import Transform, transform_class, transform_names
 from infeed_server.transforms.targets import Boxes, Keypoints, Mask
 
 _MODELS: dict[str, type[Definition]] = {
@@ -67,7 +67,8 @@ def _transforms() -> Table:
             cell(required_paragraph(transform, "Result")),
             _randomness(transform),
         )
-        for name, transform in REGISTRY.items()
+        for name in transform_names()
+        for transform in [transform_class(name)]
     ]
     return Table(("transform", "does", "data type and shape", "random"), rows)
 
@@ -75,8 +76,8 @@ def _transforms() -> Table:
 def _transform_options() -> Table:
     rows = [
         (code(name), *row)
-        for name, transform in REGISTRY.items()
-        for field, row in _option_rows(transform).items()
+        for name in transform_names()
+        for field, row in _option_rows(transform_class(name)).items()
         if field not in ("field", "draw")
     ]
     return Table(("transform", "option", "type", "default", "meaning"), rows)

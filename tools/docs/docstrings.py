@@ -12,17 +12,9 @@ from typing import Any
 from tools.columns import COLUMN
 from tools.docs.markdown import DocsError
 
-PACKAGES = (
-    "infeed",
-    "infeed_server",
-    "infeed_formats",
-    "infeed_frameworks",
-    "infeed_mixtures",
-    "infeed_observe",
-    "infeed_runs",
-    "infeed_service",
-    "infeed_tools",
-)
+_PLUGINS = Path(__file__).parents[2] / "plugins"
+
+PACKAGES = ("infeed", "infeed_server", *(path.name for path in _PLUGINS.glob("*/infeed_*")))
 """The packages whose classes are read; base classes of others have no options."""
 
 

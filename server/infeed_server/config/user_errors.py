@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import sysconfig
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from infeed.shared.errors import shorten
+from infeed.shared.errors import UserCodeError, shorten
+from infeed_server.config.code_digest import own_packages
 
 _SITE_PACKAGES = sysconfig.get_path("purelib")
 _INTERNAL_PATHS = (
     f"{_SITE_PACKAGES}/tensorflow/",
-    str(Path(__file__).parents[1]),
     "<frozen importlib",
     f"{sysconfig.get_path('stdlib')}/importlib/",
 )
-"""Prefixes of files whose frames are left out: TensorFlow, infeed, the import machinery."""
+"""Prefixes of files whose frames are left out beside infeed's: TensorFlow's, of imports."""
 
 _HEADER = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+.*\n(?:    .*\n)*')
+
+
+@contextlib.contextmanager
+def user_errors(
+    subject: str,
+    *passed: type[BaseException],
+    passes: Callable[[BaseException], bool] = lambda _: False,
+) -> Iterator[None]:
+    """Turns what the user's code in the block raises, also `sys.exit()`, into a `UserCodeError`.
+    Errors of the types `passed`, and those that `passes` returns True for, are raised unchanged."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, passed) or passes(error):
+            raise
+        trace = user_traceback(error, skip=2)  # this function, and the block
+        raise UserCodeError(f"{subject} raised {type(error).__name__}:\n{trace}") from error
 
 
 def user_traceback(error: BaseException, *, skip: int = 0) -> str:
@@ -47,8 +66,13 @@ def user_traceback(error: BaseException, *, skip: int = 0) -> str:
     else:
         frames = list(traceback.extract_tb(error.__traceback__))[skip:]
         cause = [shorten(line) for line in traceback.format_exception_only(error)]
-    user_frames = [frame for frame in frames if not frame.filename.startswith(_INTERNAL_PATHS)]
+    user_frames = [frame for frame in frames if not _is_internal(frame.filename)]
     return "".join([_HEADER, *traceback.format_list(user_frames), *cause]).rstrip()
+
+
+def _is_internal(file: str) -> bool:
+    own = (Path(sys.modules[name].__path__[0]) for name in own_packages() & sys.modules.keys())
+    return file.startswith((*_INTERNAL_PATHS, *(f"{folder}/" for folder in own)))
 
 
 def _quoted_traceback(message: str) -> str:
@@ -57,6 +81,6 @@ def _quoted_traceback(message: str) -> str:
     if not header:
         return ""
     frames = list(_FRAME.finditer(text))
-    user_frames = [frame[0] for frame in frames if not frame["file"].startswith(_INTERNAL_PATHS)]
+    user_frames = [frame[0] for frame in frames if not _is_internal(frame["file"])]
     cause = text[frames[-1].end() :] if frames else text
     return "".join([_HEADER, *user_frames, re.split(r"\s*\[\[|\[Op:", cause)[0]]).rstrip()

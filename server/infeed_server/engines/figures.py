@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from infeed_server.engines.state_clock import STATES, StateSeconds
-from infeed_server.sources.python.work_meter import PythonWork
+from infeed_server.sources.work import PythonWork
 
 
 @dataclass(frozen=True)

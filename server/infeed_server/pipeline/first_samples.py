@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from infeed_server.pipeline.sample_graph import KEY_SPEC, sample_function
 from infeed_server.sources.base import Sample, Source
-from infeed_server.sources.python.elements import example_indices
-from infeed_server.sources.python.mapped import read_samples
+from infeed_server.sources.places import example_indices
 from infeed_server.transforms.base import Step
 
 _KEY = np.zeros((1, 2), np.int64)
@@ -49,5 +48,5 @@ class FirstSamples:
     def _read(self) -> Iterator[Sample]:
         for index in example_indices(len(self._source)):
             with suppress(Exception):  # it is reported with its batch
-                columns = read_samples(self._source, np.array([index]), _KEY)
+                columns = self._source.read_keyed(np.array([index]), _KEY)
                 yield {name: tf.constant(rows[0]) for name, rows in columns.items()}

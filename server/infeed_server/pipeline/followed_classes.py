@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from infeed_server.sources.base import Source
 from infeed_server.sources.class_names import class_conflict
-from infeed_server.sources.python.mapped import MappedSource
 
 log = logging.getLogger(__name__)
 
@@ -17,9 +16,8 @@ samples."""
 
 
 def followed_classes(source: Source, origins: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the names of the classes of each field; `origins` has its field of the source. A
-    function in Python may have changed all of them."""
-    known = {} if isinstance(source, MappedSource) else source.classes
+    """Returns the names of the classes of each field; `origins` has its field of the source."""
+    known = source.classes
     classes = {
         field: tuple(name.encode(errors="replace").decode() for name in known[origin])
         for field, origin in origins.items()

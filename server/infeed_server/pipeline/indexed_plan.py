@@ -30,10 +30,7 @@ from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
 from infeed_server.sources.base import Columns, Source
-from infeed_server.sources.places import Indices
-from infeed_server.sources.python.mapped import Keys, MappedSource, read_samples
-from infeed_server.sources.python.source import PythonReader, PythonSource
-from infeed_server.transforms import Map
+from infeed_server.sources.places import Indices, Keys
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
@@ -85,7 +82,7 @@ class IndexedPlan:
 
     def read(self, indices: Indices, keys: Keys) -> Columns:
         """Reads the columns of these samples, under these keys."""
-        return read_samples(self.source, indices, keys)
+        return self.source.read_keyed(indices, keys)
 
     def order(self, seed: int, lineage: Lineage = ()) -> RunOrder:
         """Returns the order of a run. Raises `InvalidRequestError` for segments of another one."""
@@ -124,12 +121,12 @@ def plan_indexed(
     definition = definition.model_copy(update={"transforms": transforms})
     steps, cache = take_cache(transforms)
     check_placement(transforms)
-    maps, in_graph = split_python_maps(steps)
+    maps, in_graph = split_maps(steps)
     in_graph = tuple(with_targets(in_graph, definition.targets))
     identity = source.identity
     with ExitStack() as undo:
         if maps:
-            source = map_source(definition, source, maps)
+            source = maps[0][1].map_source(source, maps, definition.source)
             undo.callback(source.close)
         placed = _Placed.of(source, in_graph, definition.targets)
         own = definition_fingerprint(definition, identity, removed)
@@ -239,53 +236,23 @@ def definition_fingerprint(definition: Pipeline, identity: str, removed: tuple[i
     )
 
 
-def split_python_maps(steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Returns the steps in Python, which are the first, and the others."""
-    count = next(
-        (number for number, (_, step) in enumerate(steps) if not is_python_map(step)), len(steps)
-    )
+def split_maps(steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Returns the steps that are applied where samples are read, which are the first, and the
+    others."""
+    count = next((n for n, (_, step) in enumerate(steps) if not step.in_source), len(steps))
     return tuple(steps[:count]), tuple(steps[count:])
-
-
-def is_python_map(transform: Transform) -> bool:
-    return isinstance(transform, Map) and transform.python
 
 
 def check_placement(transforms: Sequence[Transform]) -> None:
     """Raises `ConfigError` for a function in Python behind a transform in a graph."""
     before: Transform | None = None
     for number, transform in enumerate(transforms):
-        if not is_python_map(transform):
+        if not transform.in_source:
             before = before or transform
         elif before is not None:
             raise ConfigError(
                 f"a function in Python must be before all other transforms, and {before.name} is "
                 "before it; put it first, or write it with TensorFlow operations and leave out "
-                "python",
-                at=("transforms", number, "map", "python"),
+                f"{transform.in_source}",
+                at=("transforms", number, transform.name, transform.in_source),
             )
-
-
-def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> MappedSource:
-    """Returns a source behind the functions. Raises `ConfigError`, `UserCodeError`, `SourceError`.
-    Closing it closes `source` too."""
-    processes = [step.processes for _, step in maps if isinstance(step, Map)]
-    given = [count for count in processes if count is not None]
-    in_processes = bool(max(given, default=0))
-    if isinstance(source, PythonReader):
-        if given:
-            raise ConfigError(
-                "the function runs where the python source is read; give source.processes instead",
-                at=("transforms", processes.index(given[0]), "map", "processes"),
-            )
-        in_processes = isinstance(definition.source, PythonSource) and bool(
-            definition.source.processes
-        )
-    functions = tuple(
-        step.function_options(ordinal, by_name=in_processes)
-        for ordinal, step in maps
-        if isinstance(step, Map)
-    )
-    label = f"the source {definition.source.kind}"
-    identity = fingerprint(functions=[step.identity() for _, step in maps])
-    return MappedSource(source, functions, identity, label, max(given, default=0))

@@ -13,10 +13,10 @@ from infeed.shared.errors import ConfigError, InfeedError, KeyPath, SourceError,
 from infeed_server.config import document, importer
 from infeed_server.config.document import Problem
 from infeed_server.config.model import did_you_mean, explain
+from infeed_server.config.user_errors import user_errors
 from infeed_server.imports import load_tensorflow
 from infeed_server.pipeline.class_folders import class_folder_problems
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.sources.python.dataset import user_errors
 
 Pipelines = Mapping[str, Pipeline]
 

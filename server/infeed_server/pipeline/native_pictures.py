@@ -23,7 +23,7 @@ from infeed_server.pipeline.rows import read_only, select_rows
 from infeed_server.pipeline.sample_graph import ColumnsFunction, SampleFunction, Specs
 from infeed_server.processes import cgroup
 from infeed_server.sources.base import Columns, Sample, Source
-from infeed_server.sources.python.mapped import Keys
+from infeed_server.sources.places import Keys
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.images.jpeg import is_cut_off
 from infeed_server.transforms.images.orientation import SIDEWAYS, UPRIGHT, orientations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from infeed.shared.errors import InfeedError
+from infeed_server.config.user_errors import user_errors
 from infeed_server.engines.base import Engine
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.quarantine import Quarantine
@@ -14,7 +15,6 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.runtime.engines import engine_of
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback
-from infeed_server.sources.python.dataset import user_errors
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,9 @@ from infeed.shared.errors import KeyPath, SampleError, SourceError
 from infeed_server.config.importer import named_in
 from infeed_server.config.model import Definition, Finding, did_you_mean
 from infeed_server.sources.layout import Layout
-from infeed_server.sources.places import Indices, Places, Provenance, sample_error
+from infeed_server.sources.places import Indices, Keys, Places, Provenance, sample_error
 from infeed_server.sources.shards import list_shards, warn_of_missing
+from infeed_server.sources.work import PythonWork
 from infeed_server.storage.files import PathString, abbreviate, is_remote, rebase
 from infeed_server.storage.stamp import StoredFile
 
@@ -42,6 +43,11 @@ Sample: TypeAlias = "dict[str, tf.Tensor]"
 
 class Source(ABC):
     """An opened source with random access. Thread-safe: several threads call `read`."""
+
+    behind: Source | None = None
+    """The source whose samples functions in Python get, of one that has their results."""
+    keyed_stages: Sequence[str] = ()
+    """The functions that draw from the keys of samples."""
 
     def __init__(
         self,
@@ -72,6 +78,14 @@ class Source(ABC):
         if problem := self._layout.problem(found, len(indices)):
             raise SourceError(f"{self.subject}: its read {problem}")
         return found
+
+    def read_keyed(self, indices: Indices, keys: Keys) -> Columns:  # noqa: ARG002
+        """Returns what `read_checked` does, under keys if the samples depend on them."""
+        return self.read_checked(indices)
+
+    def work(self) -> PythonWork:
+        """Returns the work of the user's Python code where the source is read."""
+        return PythonWork()
 
     @cached_property
     def _layout(self) -> Layout:

@@ -16,6 +16,19 @@ from infeed_server.storage.stamp import StoredFile, hash_stamps
 Indices: TypeAlias = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
 
+Keys: TypeAlias = npt.NDArray[np.int64]
+"""Keys of samples, int64[n, 2]."""
+
+
+_MAX_EXAMPLES = 8
+"""Samples that are read to find their fields, spread over a source."""
+
+
+def example_indices(length: int) -> list[int]:
+    """Returns the indices of elements to look at, from the first to the last."""
+    count = min(_MAX_EXAMPLES, length)
+    return [number * (length - 1) // max(1, count - 1) for number in range(count)]
+
 
 @dataclass(frozen=True)
 class Provenance:

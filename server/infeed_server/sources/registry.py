@@ -16,9 +16,9 @@ from pydantic_core import PydanticCustomError
 from infeed.shared.doors import Door
 from infeed.shared.errors import ConfigError, InfeedError, within
 from infeed_server.config.model import did_you_mean
+from infeed_server.config.user_errors import user_errors
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source, SourceDefinition
 from infeed_server.sources.concat import ConcatSource
-from infeed_server.sources.python.dataset import user_errors
 from infeed_server.storage.git_lfs import name_pointer
 
 _DOOR = Door("infeed.sources", "source")

@@ -39,14 +39,13 @@ from infeed_server.transforms.numeric import (
     StringToNumber,
 )
 from infeed_server.transforms.sizes import Pad, Resize
-from infeed_server.transforms.user_map import Map
 
 _TRANSFORMS: tuple[type[Transform], ...] = (
     *(DecodeImage, DecodeRaw, Resize, Pad, CenterCrop, RandomCrop, RandomResizedCrop),
     *(RandomFlipLeftRight, RandomFlipUpDown),
     *(RandomBrightness, RandomContrast, RandomSaturation, RandomHue),
     *(Normalize, Cast, OneHot, StringToNumber, ConvertImageDtype),
-    *(Rename, Drop, Map, Cache),
+    *(Rename, Drop, Cache),
 )
 
 REGISTRY: Mapping[str, type[Transform]] = {transform.name: transform for transform in _TRANSFORMS}
@@ -55,7 +54,12 @@ REGISTRY: Mapping[str, type[Transform]] = {transform.name: transform for transfo
 _DOOR = Door("infeed.transforms", "transform")
 
 
-def _transform_class(name: str) -> type[Transform]:
+def transform_names() -> list[str]:
+    """Returns the names of all transforms: infeed's own in the order of the tables, and others."""
+    return list(dict.fromkeys((*REGISTRY, *_DOOR.names())))
+
+
+def transform_class(name: str) -> type[Transform]:
     """Returns the transform of a name. Raises `ConfigError` where its package is at fault."""
     if name not in _DOOR.names():
         return REGISTRY[name]
@@ -83,12 +87,12 @@ def _parse(value: Any) -> Transform:
     if not isinstance(value, dict) or len(value) != 1:
         raise ValueError("should be one transform, as `name: {option: value}` or just its name")
     name, options = next(iter(value.items()))
-    known = sorted({*REGISTRY, *_DOOR.names()})
+    known = sorted(transform_names())
     if name not in known:
         hint = did_you_mean(str(name), known)
         raise ValueError(f"unknown transform {name!r}{hint}; known: {', '.join(known)}")
     try:
-        chosen = _transform_class(name)
+        chosen = transform_class(name)
     except ConfigError as error:
         raise ValueError(error.message) from error
     if options is None:
@@ -107,7 +111,8 @@ TransformList = Annotated[tuple[AnyTransform, ...], BeforeValidator(as_tuple)]
 
 __all__ = [
     "REGISTRY", "AnyTransform", "Cache", "Cast", "CenterCrop", "ConvertImageDtype", "DecodeImage",
-    "DecodeRaw", "Drop", "Map", "Normalize", "OneHot", "Pad", "RandomBrightness", "RandomContrast",
+    "DecodeRaw", "Drop", "Normalize", "OneHot", "Pad", "RandomBrightness", "RandomContrast",
     "RandomCrop", "RandomFlipLeftRight", "RandomFlipUpDown", "RandomHue", "RandomResizedCrop",
     "RandomSaturation", "Rename", "Resize", "StringToNumber", "Transform", "TransformList",
+    "transform_class", "transform_names",
 ]  # fmt: skip

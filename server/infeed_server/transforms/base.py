@@ -15,9 +15,9 @@ from typing_extensions import Self
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import FinishTransform
-from infeed_server.config.code_digest import code_digest
+from infeed_server.config.code_digest import code_digest, own_packages
 from infeed_server.config.model import Definition, did_you_mean
-from infeed_server.sources.base import Sample
+from infeed_server.sources.base import Sample, Source, SourceDefinition
 
 Key: TypeAlias = "tf.Tensor"
 """The sample's key: int64[2], a function of (seed, epoch, index) and, for a random transform, of
@@ -75,7 +75,21 @@ class Transform(Definition):
     @property
     def has_other_code(self) -> bool:
         """Whether its part of the graph is not infeed's, and can call any kernel of TensorFlow."""
-        return type(self).__module__.partition(".")[0] != __name__.partition(".")[0]
+        return type(self).__module__.partition(".")[0] not in own_packages()
+
+    @property
+    def in_source(self) -> str:
+        """The option by which it is applied where samples are read, in front of the graph; empty
+        if it is in the graph."""
+        return ""
+
+    def map_source(
+        self, source: Source, steps: Sequence[Step], definition: SourceDefinition
+    ) -> Source:
+        """Returns the source behind these steps, which are applied where samples are read, and this
+        is the first. Closing it closes `source` too. Raises `ConfigError`, `SourceError` and
+        `UserCodeError`."""
+        raise NotImplementedError(type(self).__name__)
 
     def error(self, problem: str) -> ConfigError:
         """Returns the error for a problem of this transform."""

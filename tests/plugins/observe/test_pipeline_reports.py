@@ -14,10 +14,10 @@ import pytest
 from infeed.shared.report import SAMPLE_COUNTS
 from infeed_observe import usage
 from infeed_observe.pipeline_reports import PipelineReports
+from infeed_python.work_meter import PythonWork
 from infeed_server.engines.figures import Figures
 from infeed_server.engines.state_clock import PipelineState
 from infeed_server.processes import cgroup
-from infeed_server.sources.python.work_meter import PythonWork
 
 
 class Pipeline:

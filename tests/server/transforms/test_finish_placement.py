@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.harness.examples import examples
 
 from infeed.shared import finish, spec
+from infeed_python.map import Map
 from infeed_server.transforms import (
     Cache,
     Cast,
     Drop,
-    Map,
     Normalize,
     OneHot,
     RandomFlipLeftRight,

@@ -16,6 +16,7 @@ from pydantic import Field, field_serializer, field_validator
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import Array
 from infeed_formats.arrays.npy_files import StoredArray, open_npy, open_npz
+from infeed_formats.values import UnfitError, check_data_type, to_value
 from infeed_server.config.model import Finding
 from infeed_server.sources.base import (
     Columns,
@@ -26,7 +27,6 @@ from infeed_server.sources.base import (
     require_names,
 )
 from infeed_server.sources.places import Indices, OnePlace
-from infeed_server.sources.python.values import UnfitError, check_data_type, to_value
 from infeed_server.storage.files import PathString, expand_globs, is_remote
 
 _IN_MEMORY = "<memory>"

@@ -13,7 +13,7 @@ import tensorflow as tf
 from infeed.shared.spec import BYTES
 from infeed_formats.arrays.npy_files import open_npy, open_npz
 from infeed_formats.arrays.source import ArrayReader
-from infeed_server.sources.python.values import describe
+from infeed_formats.values import describe
 from infeed_tools.init.draft import Draft
 from infeed_tools.init.drafter import Drafter
 from infeed_tools.init.listing import Files, pipeline_name, relative, role, spread

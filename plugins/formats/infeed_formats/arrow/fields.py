@@ -12,7 +12,7 @@ import numpy as np
 
 from infeed.shared.errors import InfeedError, MissingExtraError
 from infeed.shared.spec import BYTES, Array
-from infeed_server.sources.python.values import Field, UnfitError, describe
+from infeed_formats.values import Field, UnfitError, describe
 from infeed_server.storage.faults import one_line
 from infeed_server.storage.files import damaged_error
 

@@ -20,11 +20,11 @@ from infeed_formats.arrow.fields import (
     pyarrow,
     to_rows,
 )
+from infeed_formats.columns import ColumnSource
+from infeed_formats.values import Field as FieldType
 from infeed_server.config.model import as_tuple
 from infeed_server.sources.base import Columns, require_names
-from infeed_server.sources.columns import ColumnSource
 from infeed_server.sources.places import Indices, InFiles
-from infeed_server.sources.python.values import Field as FieldType
 from infeed_server.storage.files import abbreviate
 from infeed_server.storage.stamp import StoredFile
 

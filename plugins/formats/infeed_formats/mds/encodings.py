@@ -9,7 +9,7 @@ import numpy as np
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import Array
-from infeed_server.sources.columns import Decode
+from infeed_formats.columns import Decode
 
 _STRINGS = ("bytes", "str", "json", "jpeg", "png")
 

@@ -14,8 +14,16 @@ from pydantic import BeforeValidator
 from pydantic import Field as Option
 
 from infeed.shared.errors import SampleError, SourceError
+from infeed_formats.columns import ColumnSource
+from infeed_formats.elements import (
+    Example,
+    infer_fields,
+    read_good,
+    to_values,
+)
 from infeed_formats.mds.encodings import decoder
 from infeed_formats.mds.index import INDEX_NAME, Shard, list_shards, read_index, read_offsets
+from infeed_formats.values import Field
 from infeed_server.config.model import Finding, as_tuple
 from infeed_server.sources.base import (
     Columns,
@@ -24,16 +32,7 @@ from infeed_server.sources.base import (
     find_missing,
     require_names,
 )
-from infeed_server.sources.columns import ColumnSource
-from infeed_server.sources.places import Indices, Located, sample_error
-from infeed_server.sources.python.elements import (
-    Example,
-    example_indices,
-    infer_fields,
-    read_good,
-    to_values,
-)
-from infeed_server.sources.python.values import Field
+from infeed_server.sources.places import Indices, Located, example_indices, sample_error
 from infeed_server.storage.files import PathString, absolute_path, is_remote
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile

@@ -12,7 +12,7 @@ from pydantic import Field
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import Array
 from infeed_formats.arrays.npy_files import parse_npy
-from infeed_server.sources.columns import Decode
+from infeed_formats.columns import Decode
 from infeed_server.storage.files import abbreviate
 
 _INTEGERS = ("cls", "index", "inx", "id")

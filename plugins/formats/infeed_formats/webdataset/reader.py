@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from infeed.shared.errors import SampleError, SourceError
+from infeed_formats.columns import ColumnSource, tensor_spec
+from infeed_formats.values import Field, to_value
 from infeed_formats.webdataset.fields import DECODERS, TarField, decode_npy
 from infeed_formats.webdataset.index import IndexedTar, Int64, split_name
 from infeed_formats.webdataset.members import MemberScan
 from infeed_server.sources.base import Columns
-from infeed_server.sources.columns import ColumnSource, tensor_spec
 from infeed_server.sources.places import Indices, Located
-from infeed_server.sources.python.values import Field, to_value
 from infeed_server.storage.files import abbreviate, reading
 from infeed_server.storage.handles import FileHandle
 

@@ -18,7 +18,6 @@ from infeed_server.order import RunOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.sample_key import format_key
 from infeed_server.sources.base import Sample, Source
-from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeAndCrop
 
@@ -58,7 +57,7 @@ class Describer:
         """Reads and transforms the sample at a position, or the one that is there in its place.
         Returns what is delivered: -1 for an empty slot."""
         source, steps = self._plan.uncached
-        keyed = source.keyed_stages if isinstance(source, MappedSource) else ()
+        keyed = source.keyed_stages
         for _ in range(_MAX_SUBSTITUTES):
             seen = _Seen(key, keyed)
             failure = find_bad_sample(source, steps, sample, key, seen.look)

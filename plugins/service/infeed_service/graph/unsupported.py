@@ -9,12 +9,11 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError, KeyPath
 from infeed_formats.arrays.source import ArraysSource
 from infeed_formats.tfrecord.source import TFRecordSource
+from infeed_python.map import Map
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.indexed_plan import is_python_map
 from infeed_server.sources.base import Source
 from infeed_server.sources.images.source import ImagesSource
-from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.graph_nodes import find_nodes
 from infeed_service.sequential.determinism import iter_stages
@@ -36,7 +35,7 @@ def refuse_python(definition: Pipeline) -> None:
             at=("source", definition.source.kind),
         )
     for number, transform in enumerate(definition.transforms):
-        if is_python_map(transform):
+        if transform.in_source:
             raise _calls_python(("transforms", number, "map"), "python: true")
 
 

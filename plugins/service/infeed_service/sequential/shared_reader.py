@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Generator
 
 from infeed.shared.errors import InfeedError, ServerError
+from infeed_server.config.user_errors import user_errors
 from infeed_server.engines.base import Request, Trainer
 from infeed_server.engines.tf_data import start_thread
-from infeed_server.sources.python.dataset import user_errors
 from infeed_service.sequential.ranks import (
     DISCONNECT_TIMEOUT_SECONDS,
     RankStream,

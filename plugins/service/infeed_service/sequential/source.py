@@ -15,11 +15,10 @@ from pydantic import AfterValidator, Field, field_serializer
 
 from infeed.shared.errors import ConfigError, InfeedError, SourceError, UserCodeError
 from infeed.shared.spec import BYTES, DATA_TYPES
-from infeed_server.config.function_identity import function_identity
+from infeed_python.function_identity import function_identity
 from infeed_server.config.importer import load
-from infeed_server.config.user_errors import user_traceback
+from infeed_server.config.user_errors import user_errors, user_traceback
 from infeed_server.sources.base import CodeDefinition, check_code_name
-from infeed_server.sources.python.dataset import user_errors
 from infeed_server.storage.faults import is_storage_fault, one_line
 from infeed_service.sequential import determinism
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from infeed.shared.errors import ConfigError, KeyPath
+from infeed_python.map import Map
 from infeed_server.config.document import Problem
 from infeed_server.config.importer import find_module, missing_name, named_in
 from infeed_server.config.model import Finding
@@ -20,7 +21,7 @@ from infeed_server.pipeline.removal import read_list
 from infeed_server.sources.base import CodeDefinition, SourceDefinition
 from infeed_server.sources.images.source import ImagesSource
 from infeed_server.sources.registry import AnySource
-from infeed_server.transforms import AnyTransform, Map, Transform
+from infeed_server.transforms import AnyTransform, Transform
 
 _SOURCE: TypeAdapter[SourceDefinition] = TypeAdapter(AnySource)
 _TRANSFORM: TypeAdapter[Transform] = TypeAdapter(AnyTransform)

@@ -8,11 +8,11 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import NamedTuple
 
 from infeed.shared.errors import InfeedError, SourceError
+from infeed_python.daemon_executor import DaemonExecutor
 from infeed_server.config.document import Problem
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.load import FilePipelines, place_of
-from infeed_server.processes.daemon_executor import DaemonExecutor
 from infeed_server.runtime.engine_factory import build
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback
 

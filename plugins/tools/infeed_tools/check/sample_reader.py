@@ -12,7 +12,6 @@ from infeed.shared.spec import Array
 from infeed_server.engines.indexed.examination import SampleFailure, find_bad_sample
 from infeed_server.order import RunOrder
 from infeed_server.sources.base import Columns, Source
-from infeed_server.sources.python.mapped import read_samples
 from infeed_server.storage.faults import one_line
 from infeed_server.transforms.base import Step
 
@@ -32,7 +31,7 @@ class SampleReader:
         for a fault of storage."""
         while len(index):
             try:
-                return index, read_samples(self._source, index, self.keys(index))
+                return index, self._source.read_keyed(index, self.keys(index))
             except SampleError as error:
                 bad = int(error.metadata["sample_id"])
                 self.unread[bad] = error

@@ -15,7 +15,7 @@ from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.config.document import Problem
 from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_python_maps
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_maps
 from infeed_server.pipeline.load import FilePipelines, place_of
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, SourceDefinition
 from infeed_tools.check.measures import Measures
@@ -134,7 +134,7 @@ def _scan_indexed(
     seed has them. Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a
     fault of storage."""
     source, _ = plan.uncached
-    maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
+    maps, steps = split_maps(list(enumerate(plan.definition.transforms)))
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
     measures = Measures.of(dict(source.columns), source.parse, steps)
     wanted = np.setdiff1d(np.arange(len(source)), np.array(plan.removed, np.int64))

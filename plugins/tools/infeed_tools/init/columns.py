@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import SampleError, SourceError
 from infeed.shared.spec import BYTES
-from infeed_server.sources.columns import ColumnSource
+from infeed_formats.columns import ColumnSource
 from infeed_server.sources.registry import source_class
 from infeed_server.storage.files import abbreviate
 from infeed_tools.init.draft import Draft

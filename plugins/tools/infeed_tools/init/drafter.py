@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from infeed.shared.doors import Door
 from infeed.shared.errors import ConfigError, InfeedError
-from infeed_server.sources.python.dataset import user_errors
+from infeed_server.config.user_errors import user_errors
 from infeed_tools.init.draft import Draft
 from infeed_tools.init.listing import Files
 

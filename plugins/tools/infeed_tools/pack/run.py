@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from infeed.shared.errors import ConfigError
-from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
+from infeed_python.worker_pool import WorkerEndedError, WorkerPool
 from infeed_server.storage.files import is_remote
 from infeed_tools.pack.destination import Destination
 from infeed_tools.pack.options import Part

@@ -14,14 +14,14 @@ from infeed.shared.finish import apply
 from infeed.shared.spec import Array, Cast, Normalize, OneHot
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import Payload, encode_batch
+from infeed_python.map import Map
 from infeed_server.cache.records import RecordField, RecordFormat
-from infeed_server.pipeline.indexed_plan import IndexedPlan, split_python_maps
+from infeed_server.pipeline.indexed_plan import IndexedPlan, split_maps
 from infeed_server.pipeline.native_pictures import decode_threads
 from infeed_server.pipeline.picture_counts import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
 from infeed_server.sources.base import Columns, Sample
-from infeed_server.sources.python.mapped import MappedSource
-from infeed_server.transforms import Cache, Map
+from infeed_server.transforms import Cache
 from infeed_server.transforms.base import Step
 from infeed_tools.check.sample_reader import SampleReader
 from infeed_tools.profile.figures import Cost, Kind, Profile, Stage
@@ -87,7 +87,7 @@ class StageProfile:
     def _measure_reading(self, raw: KeptSamples) -> None:
         """Measures the source, and the user's functions in Python behind it."""
         source, slots = self._plan.source, self._profile.batch_size
-        inner = source.source if isinstance(source, MappedSource) else source
+        inner = source if source.behind is None else source.behind
         # Behind the samples that were taken: the system has these in memory.
         starts = count(len(self._index), slots)
         batches = (self._order.slots(start, slots).index for start in starts)
@@ -108,7 +108,7 @@ class StageProfile:
             cost = reading_cost(
                 lambda index: len(self._reader.read(index)[0]), batches, self._seconds
             )
-            maps, _ = split_python_maps(list(enumerate(self._plan.definition.transforms)))
+            maps, _ = split_maps(list(enumerate(self._plan.definition.transforms)))
             name, cost = ", ".join(map(_step_name, maps)), cost.minus(alone)
             self._add(Stage("map", name, cost, size, raw.bytes, cached=cached))
 

@@ -30,7 +30,6 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import RunOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
-from infeed_server.sources.python.mapped import python_work
 from infeed_server.transforms.decode import DecodeAndCrop, DecodeImage
 
 _MAX_WARM_SIZES = 4
@@ -95,7 +94,7 @@ class IndexedEngine(Engine):
             window_bytes=self.shared.kept_bytes,
             cache_bytes=0 if cache is None else cache.used_bytes,
             state_seconds=seconds,
-            python_work=python_work(self.plan.uncached[0]),
+            python_work=self.plan.uncached[0].work(),
             sample_counts=counts,
             pictures=self._pictures(),
             decoder=str(self.plan.pictures),

@@ -14,7 +14,6 @@ from infeed.shared.errors import InfeedError, SampleError, SourceError, UserCode
 from infeed.shared.spec import Array
 from infeed_server.pipeline import sample_graph
 from infeed_server.sources.base import Columns, Sample, Source
-from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.storage.faults import is_storage_fault, one_line, retry_faults
 from infeed_server.storage.git_lfs import name_pointer
 from infeed_server.transforms.base import Step
@@ -60,13 +59,13 @@ def _examine(
     sample: Sample = {}
     try:
         indices = np.array([index], np.int64)
-        if isinstance(source, MappedSource):
-            look(source.source, _first_row(source.source.read_checked(indices)))
-            stage, depends_on_key = _FUNCTIONS, source.random
-        columns = read_samples(source, indices, np.asarray(key)[None])
+        if source.behind is not None:
+            look(source.behind, _first_row(source.behind.read_checked(indices)))
+            stage, depends_on_key = _FUNCTIONS, bool(source.keyed_stages)
+        columns = source.read_keyed(indices, np.asarray(key)[None])
         sample = _first_row(columns)
         stage = "parse"
-        if not isinstance(source, MappedSource):
+        if source.behind is None:
             look(source, sample)
         sample = source.parse(sample)
         for step in steps:

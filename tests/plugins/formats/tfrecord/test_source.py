@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ import tensorflow as tf
 from infeed import SampleError, SourceError
 from infeed_formats.tfrecord.reader import TFRecordReader
 from infeed_formats.tfrecord.source import TFRecordSource
-from infeed_server.storage.handles import FileHandle
 
 Write = Callable[..., Path]
 
@@ -102,21 +99,6 @@ def test_kept_truncated_record_is_a_bad_sample(write_records: Write) -> None:
     assert caught.value.metadata == {"sample_id": "2", "file": str(path), "offset": "38"}
 
 
-@pytest.mark.parametrize(("prefix", "opened"), [("", False), ("", True), ("file://", False)])
-def test_file_overwritten_with_same_lengths_is_refused(
-    write_records: Write, prefix: str, opened: bool
-) -> None:
-    path = write_records("a.tfrecord", [b"one", b"two"])
-    source = open_source(f"{prefix}{path}")
-    if opened:  # the file stays open from here on
-        source.read(np.array([0]))
-    write_records("a.tfrecord", [b"six", b"ten"])
-    os.utime(path, ns=(1, 1))
-    difference = "it has another etag" if prefix else "it had 38 bytes and has 38, modified"
-    with pytest.raises(SourceError, match=f"changed since it was opened: {difference}"):
-        source.read(np.array([1]))
-
-
 @pytest.mark.parametrize("prefix", ["", "file://"])
 @pytest.mark.parametrize("records", [[b"one", b"ten"], [b"o", b"ten", b"x" * 2]])
 def test_other_valid_record_is_refused_even_without_another_time(
@@ -131,69 +113,6 @@ def test_other_valid_record_is_refused_even_without_another_time(
     with pytest.raises(SourceError, match=message):
         source.read(np.array([1]))
     assert source.read(np.array([0]))["record"].tolist() == [b"o"]
-
-
-@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE, errno.ENOENT])
-@pytest.mark.parametrize("method", ["__init__", "read"])
-def test_passing_fault_is_retried(
-    write_records: Write,
-    monkeypatch: pytest.MonkeyPatch,
-    retry_delays: list[float],
-    method: str,
-    code: int,
-) -> None:
-    source = open_source(write_records("a.tfrecord", [b"one", b"two"]))
-    fail_calls(monkeypatch, method, OSError(code, os.strerror(code)), calls=3)
-    assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
-    assert len(retry_delays) == 3
-
-
-def test_record_that_is_not_read_to_its_end_is_read_again(
-    write_records: Write, monkeypatch: pytest.MonkeyPatch, retry_delays: list[float]
-) -> None:
-    source = open_source(write_records("a.tfrecord", [b"one", b"two"]))
-    read = FileHandle.read
-    monkeypatch.setattr(
-        FileHandle, "read", lambda *args: read(*args)[: None if retry_delays else 20]
-    )
-    assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
-    assert len(retry_delays) == 1
-
-
-def test_file_that_became_shorter_is_not_read_again(
-    write_records: Write, retry_delays: list[float]
-) -> None:
-    path = write_records("a.tfrecord", [b"one", b"two"])
-    source = open_source(path)
-    source.read(np.array([0]))  # the file stays open from here on
-    os.truncate(path, 20)
-    with pytest.raises(SourceError, match="changed since it was opened: it had 38 bytes and has"):
-        source.read(np.array([1]))
-    assert retry_delays == []
-
-
-def fail_calls(monkeypatch: pytest.MonkeyPatch, method: str, error: Exception, calls: int) -> None:
-    """Makes the first calls of a method of `FileHandle` fail."""
-    original = getattr(FileHandle, method)
-    failures = [error] * calls
-
-    def failing(self: FileHandle, *args: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return original(self, *args)
-
-    monkeypatch.setattr(FileHandle, method, failing)
-
-
-def test_open_file_is_read_after_its_path_is_replaced(write_records: Write) -> None:
-    path = write_records("a.tfrecord", [b"one", b"two"])
-    source = open_source(path)
-    source.read(np.array([0]))
-    write_records("b.tfrecord", [b"six", b"ten"]).replace(path)
-    os.utime(path, ns=(1, 1))
-    assert source.read(np.array([1]))["record"].tolist() == [b"two"]
-    with pytest.raises(SourceError, match="changed since it was opened"):
-        TFRecordReader(source.index, {}).read(np.array([1]))
 
 
 def test_source_without_records_is_refused(write_records: Write) -> None:

@@ -21,9 +21,9 @@ from infeed.shared.errors import (
     SourceError,
     UserCodeError,
 )
+from infeed_python.map import Map
 from infeed_server import Pipeline, Server, ServerOptions
 from infeed_server.pipeline.load import parse
-from infeed_server.transforms import Map
 from infeed_service.dataset import DatasetRequest, register
 from infeed_service.engine import open_service
 from infeed_service.gateway.backend import DataServiceBackend

@@ -23,8 +23,8 @@ from tests.plugins.tools.pack.conftest import ARRAYS, SAMPLES, Packed, files_of,
 import infeed
 from infeed.shared.errors import ConfigError, SampleError, SourceError
 from infeed_formats.arrays.source import ArrayReader
+from infeed_python.worker_pool import WorkerEndedError, WorkerPool
 from infeed_server.pipeline.load import parse
-from infeed_server.processes.worker_pool import WorkerEndedError, WorkerPool
 from infeed_server.sources.registry import open_source
 from infeed_tools.pack.options import Part
 from infeed_tools.pack.shards import serve_lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from infeed import ConfigError, SampleError, SourceError
 from infeed_formats.stores import object_store
 from infeed_server.pipeline.load import parse
 from infeed_server.sources.images.source import ImageReader, ImagesSource
-from infeed_server.storage.handles import FileHandle
 
 Parse = Callable[..., dict[str, Any]]
 
@@ -323,64 +321,6 @@ def test_pipes_and_links_to_no_file_are_left_out_and_counted(
         f"{folder}: 5 images are no files, or links to none, and are left out, such as "
         "cat/deep/w.png"
     )
-
-
-def read_image(source: ImageReader, index: int) -> bytes:
-    content: bytes = source.read(np.array([index]))["image"][0]
-    return content
-
-
-def test_image_that_became_a_pipe_refuses_the_batch(folder: Path) -> None:
-    source = open_images(folder)
-    image = folder / "dog" / "b.jpg"
-    image.unlink()
-    os.mkfifo(image)
-    with ThreadPoolExecutor() as thread:
-        reading = thread.submit(source.read, np.array([3]))
-        try:
-            with pytest.raises(SourceError, match=r"dog/b\.jpg"):
-                reading.result(60)
-        finally:  # a writer, for which a read might wait
-            os.close(os.open(image, os.O_RDWR | os.O_NONBLOCK))
-
-
-@pytest.mark.parametrize("content", [b"dog/B.jpg", b"dog/b.jpg and more", b""])
-def test_changed_file_is_refused(folder: Path, content: bytes) -> None:
-    source = open_images(folder)
-    image = folder / "dog" / "b.jpg"
-    image.write_bytes(content)
-    os.utime(image, ns=(1, 1))
-    with pytest.raises(SourceError, match=r"dog/b\.jpg changed since it was opened: it had 9"):
-        source.read(np.array([3]))
-    assert read_image(source, 2) == b"dog/a.JPEG"
-
-
-def test_file_that_is_changed_while_it_is_read_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = open_images(folder)
-    read = FileHandle.read
-
-    def read_and_change(handle: FileHandle, offset: int, size: int) -> bytes:
-        content = read(handle, offset, size)
-        os.utime(folder / "dog" / "b.jpg", ns=(1, 1))
-        return content
-
-    monkeypatch.setattr(FileHandle, "read", read_and_change)
-    with pytest.raises(SourceError, match="changed since it was opened"):
-        source.read(np.array([3]))
-
-
-def test_image_that_is_not_read_to_its_end_is_read_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, retry_delays: list[float]
-) -> None:
-    source = open_images(folder)
-    read = FileHandle.read
-    monkeypatch.setattr(
-        FileHandle, "read", lambda *args: read(*args)[: None if retry_delays else 4]
-    )
-    assert read_image(source, 3) == b"dog/b.jpg"
-    assert len(retry_delays) == 1
 
 
 def identity_of(folder: Path | str, identity: str | None = None) -> str:

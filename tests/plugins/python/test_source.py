@@ -21,11 +21,11 @@ from tests.harness.waiting import wait_until
 from infeed import ConfigError, SourceError, UserCodeError
 from infeed.shared.spec import BYTES, DATA_TYPES
 from infeed.shared.spec.dtypes import numpy_dtype
+from infeed_python.source import PythonReader, PythonSource
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
-from infeed_server.sources.python.source import PythonReader, PythonSource
 
 CODE = """
 import os
@@ -200,7 +200,7 @@ def test_worker_that_cannot_be_started_is_an_error_of_the_source(
     def start(_: Any) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("infeed_server.processes.worker_pool.WorkerPool.start_process", start)
+    monkeypatch.setattr("infeed_python.worker_pool.WorkerPool.start_process", start)
     with pytest.raises(SourceError, match="can be started: Too many open files; give fewer proc"):
         open_source(target("Numbers"), processes=1)
 
@@ -208,8 +208,8 @@ def test_worker_that_cannot_be_started_is_an_error_of_the_source(
 def test_element_that_ends_each_worker_is_named(
     open_source: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sources.python.backend", "processes.worker_pool"):
-        monkeypatch.setattr(f"infeed_server.{module}.MAX_REPEATS", 0)
+    for module in ("backend", "worker_pool"):
+        monkeypatch.setattr(f"infeed_python.{module}.MAX_REPEATS", 0)
     file = folder / f"{os.environ['USER_MODULE']}.py"
     file.write_text(CODE.replace('raise ValueError(f"bad pixel in {index}")', "os._exit(3)"))
     with pytest.raises(
@@ -247,7 +247,7 @@ def test_process_and_samples_of_a_slow_request_are_named(
     monkeypatch: pytest.MonkeyPatch,
     processes: int,
 ) -> None:
-    monkeypatch.setattr("infeed_server.sources.python.backend._SLOW_SECONDS", 0.1)
+    monkeypatch.setattr("infeed_python.backend._SLOW_SECONDS", 0.1)
     source = open_source(target("Slow"), processes=processes, fields={"pid": "int64"})
     caplog.clear()
     with ThreadPoolExecutor(1) as executor:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from infeed.shared.spec.dtypes import Array
-from infeed_server.sources.python.values import (
+from infeed_formats.values import (
     Field,
     UnfitError,
     Value,
@@ -19,9 +19,6 @@ from infeed_server.sources.python.values import (
     is_convertible,
     to_value,
 )
-
-_MAX_EXAMPLES = 8
-"""Elements that are read to find the fields, spread over the data set."""
 
 Result = TypeVar("Result")
 
@@ -34,12 +31,6 @@ class Example(NamedTuple):
 
     number: int
     values: Mapping[str, Value]
-
-
-def example_indices(length: int) -> list[int]:
-    """Returns the indices of elements to look at, from the first to the last."""
-    count = min(_MAX_EXAMPLES, length)
-    return [number * (length - 1) // max(1, count - 1) for number in range(count)]
 
 
 def read_good(

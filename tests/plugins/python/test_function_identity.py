@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infeed_server.config.function_identity import function_identity, opaque_parts
+from infeed_python.function_identity import function_identity, opaque_parts
 
 
 def scaled(factor: float) -> Callable[[Any], Any]:

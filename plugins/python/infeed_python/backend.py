@@ -15,18 +15,18 @@ import numpy as np
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec.dtypes import Array
-from infeed_server.processes.daemon_executor import DaemonExecutor
-from infeed_server.processes.worker_pool import (
+from infeed_formats.values import Field
+from infeed_python.daemon_executor import DaemonExecutor
+from infeed_python.dataset import DatasetOptions, Description
+from infeed_python.work_meter import WorkMeter
+from infeed_python.worker import Request, Worker
+from infeed_python.worker_pool import (
     MAX_REPEATS,
     OnBegin,
     PoolClosedError,
     WorkerEndedError,
     WorkerPool,
 )
-from infeed_server.sources.python.dataset import DatasetOptions, Description
-from infeed_server.sources.python.values import Field
-from infeed_server.sources.python.work_meter import WorkMeter
-from infeed_server.sources.python.worker import Request, Worker
 from infeed_server.storage.files import abbreviate
 
 log = logging.getLogger(__name__)

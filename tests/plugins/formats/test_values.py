@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from infeed_server.sources.python.values import Field, UnfitError, fit, to_value
+from infeed_formats.values import Field, UnfitError, fit, to_value
 
 
 class Tensor:

@@ -17,11 +17,12 @@ import numpy as np
 
 from infeed.shared.errors import ConfigError, InfeedError, KeyPath, SourceError, format_path, within
 from infeed.shared.spec.dtypes import Array
-from infeed_server.config.function_identity import function_identity
+from infeed_formats.elements import fit_parts, split, to_values
+from infeed_formats.values import Field, UnfitError, Value
+from infeed_python.dataset import is_fault
+from infeed_python.function_identity import function_identity
 from infeed_server.config.importer import load
-from infeed_server.sources.python.dataset import user_errors
-from infeed_server.sources.python.elements import fit_parts, split, to_values
-from infeed_server.sources.python.values import Field, UnfitError, Value
+from infeed_server.config.user_errors import user_errors
 
 Parts = Mapping[str, Any]
 """A sample as a function gets it: NumPy arrays, scalars of NumPy, and bytes."""
@@ -107,7 +108,7 @@ class LoadedFunctions:
             with (
                 within(*options.place),
                 _after(options.stage),
-                user_errors(options.label, UnfitError, faults_pass=True),
+                user_errors(options.label, UnfitError, passes=is_fault),
             ):
                 sample = _to_parts(options, function(dict(sample), *rng))
         return sample

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed_server.sources.python.elements import (
+from infeed_formats.elements import (
     ColumnBuilder,
     Example,
     fit_parts,
@@ -16,7 +16,7 @@ from infeed_server.sources.python.elements import (
     split,
     to_values,
 )
-from infeed_server.sources.python.values import Field, UnfitError
+from infeed_formats.values import Field, UnfitError
 
 Point = namedtuple("Point", "x y")
 

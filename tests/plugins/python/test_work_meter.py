@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.harness.clock import ManualClock
 
-from infeed_server.sources.python.work_meter import PythonWork, WorkMeter
+from infeed_python.work_meter import PythonWork, WorkMeter
 
 
 def test_time_is_that_of_all_requests_that_have_begun() -> None:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from infeed.shared.errors import InfeedError
-from infeed_server.processes.daemon_executor import DaemonExecutor
-from infeed_server.processes.worker_process import WorkerProcess
+from infeed_python.daemon_executor import DaemonExecutor
+from infeed_python.worker_process import WorkerProcess
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from infeed import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
-from infeed_server.sources.python.dataset import DatasetOptions, UserDataset, dataset_identity
-from infeed_server.sources.python.elements import example_indices
-from infeed_server.sources.python.values import Field
-from infeed_server.sources.python.worker import Request, Worker
+from infeed_formats.values import Field
+from infeed_python.dataset import DatasetOptions, UserDataset, dataset_identity
+from infeed_python.worker import Request, Worker
+from infeed_server.sources.places import example_indices
 
 
 class Numbers:

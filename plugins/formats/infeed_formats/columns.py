@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.spec import BYTES
+from infeed_formats.elements import ColumnBuilder
+from infeed_formats.values import Field, fit
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.places import Indices, Places
-from infeed_server.sources.python.elements import ColumnBuilder
-from infeed_server.sources.python.values import Field, fit
 
 Decode = Callable[[bytes], Any]
 """Decodes a value. Raises `ValueError`, whose message continues "its field x ..."."""

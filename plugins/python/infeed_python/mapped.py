@@ -13,19 +13,16 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError, UserCodeError
+from infeed_formats.columns import ColumnSource
+from infeed_formats.elements import read_good
+from infeed_python.backend import Backend
+from infeed_python.functions import FunctionOptions, Parts
+from infeed_python.source import PythonReader
+from infeed_python.worker import Request
 from infeed_server.sources.base import Columns, Sample, Source
-from infeed_server.sources.columns import ColumnSource
-from infeed_server.sources.places import Indices
-from infeed_server.sources.python.backend import Backend
-from infeed_server.sources.python.elements import example_indices, read_good
-from infeed_server.sources.python.functions import FunctionOptions, Parts
-from infeed_server.sources.python.source import PythonReader
-from infeed_server.sources.python.work_meter import PythonWork
-from infeed_server.sources.python.worker import Request
+from infeed_server.sources.places import Indices, Keys, example_indices
+from infeed_server.sources.work import PythonWork
 from infeed_server.storage.faults import one_line
-
-Keys = npt.NDArray[np.int64]
-"""Keys of samples, int64[n, 2]."""
 
 
 class MappedSource(ColumnSource):
@@ -41,10 +38,9 @@ class MappedSource(ColumnSource):
     ) -> None:
         """Starts `processes`, unless the source has its own. `identity` is a hash of the functions;
         `label` is the source's name in messages."""
-        self.source = source
+        self.source = self.behind = source
         keyed = (function for function in functions if function.draw is not None)
         self.keyed_stages = tuple(function.stage for function in keyed)
-        self.random = bool(self.keyed_stages)
         self._functions = functions
         self.backend = (
             source.backend if isinstance(source, PythonReader) else Backend(label, processes)
@@ -55,11 +51,11 @@ class MappedSource(ColumnSource):
             self.backend.close()
             raise
         made = hashlib.sha256(f"{source.identity} {identity}".encode()).hexdigest()
-        super().__init__(source.places, fields, made, classes=source.classes)
+        super().__init__(source.places, fields, made)
 
     def read(self, indices: Indices) -> Columns:
         """Reads samples of functions that need no key."""
-        assert not self.random
+        assert not self.keyed_stages
         return self.read_keyed(indices, np.zeros((len(indices), 2), np.int64))
 
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
@@ -76,6 +72,9 @@ class MappedSource(ColumnSource):
 
     def whole_field(self, name: str) -> npt.NDArray[Any] | None:
         return self.source.whole_field(name)
+
+    def work(self) -> PythonWork:
+        return self.backend.meter.work()
 
     def close(self) -> None:
         self.backend.close()
@@ -128,17 +127,3 @@ class MappedSource(ColumnSource):
         function: Callable[[Sample], Sample]
         function = traced.get_concrete_function(dict(self.source.columns))
         return function
-
-
-def python_work(source: Source) -> PythonWork:
-    """Returns the work of the user's Python code where a source is read."""
-    if isinstance(source, PythonReader | MappedSource):
-        return source.backend.meter.work()
-    return PythonWork()
-
-
-def read_samples(source: Source, indices: Indices, keys: Keys) -> Columns:
-    """Reads the columns of these samples, under these keys if they depend on them."""
-    if isinstance(source, MappedSource):
-        return source.read_keyed(indices, keys)
-    return source.read_checked(indices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -15,18 +15,20 @@ from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self, override
 
 from infeed.shared.errors import ConfigError, UserCodeError, within
-from infeed_server.config.function_identity import (
+from infeed_python.function_identity import (
     function_identity,
     opaque_parts,
     qualified_name,
 )
+from infeed_python.functions import FunctionOptions, identity_digest
+from infeed_python.mapped import MappedSource
+from infeed_python.source import DeclaredFields, PythonReader, PythonSource, declared_fields
 from infeed_server.config.importer import load, named_in
 from infeed_server.config.user_errors import user_traceback
-from infeed_server.sources.base import Sample, check_code_name
-from infeed_server.sources.python.functions import FunctionOptions, identity_digest
-from infeed_server.sources.python.source import DeclaredFields, declared_fields
+from infeed_server.pipeline.fingerprint import fingerprint
+from infeed_server.sources.base import Sample, Source, SourceDefinition, check_code_name
 from infeed_server.storage.faults import is_storage_fault
-from infeed_server.transforms.base import Key, RandomTransform, draw_number
+from infeed_server.transforms.base import Key, RandomTransform, Step, draw_number
 from infeed_server.transforms.graph_nodes import random_nodes
 
 
@@ -84,6 +86,33 @@ class Map(RandomTransform):
     @property
     def random(self) -> bool:
         return self._takes_key(self._load_function())
+
+    @property
+    @override
+    def in_source(self) -> str:
+        return "python" if self.python else ""
+
+    @override
+    def map_source(
+        self, source: Source, steps: Sequence[Step], definition: SourceDefinition
+    ) -> MappedSource:
+        maps = [(ordinal, step) for ordinal, step in steps if isinstance(step, Map)]
+        given = [step.processes for _, step in maps]
+        processes = max((count for count in given if count is not None), default=0)
+        by_name = bool(processes)
+        if isinstance(source, PythonReader):
+            for ordinal, step in maps:
+                if step.processes is not None:
+                    raise ConfigError(
+                        "the function runs where the python source is read; give source.processes "
+                        "instead",
+                        at=("transforms", ordinal, self.name, "processes"),
+                    )
+            by_name = isinstance(definition, PythonSource) and bool(definition.processes)
+        functions = tuple(step.function_options(ordinal, by_name=by_name) for ordinal, step in maps)
+        identity = fingerprint(functions=[step.identity() for _, step in maps])
+        label = f"the source {definition.kind}"
+        return MappedSource(source, functions, identity, label, processes)
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:

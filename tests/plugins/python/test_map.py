@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from pydantic import TypeAdapter
 
 from infeed.shared.errors import ConfigError, UserCodeError
-from infeed_server.transforms import Map
+from infeed_python.map import Map
+from infeed_server.transforms import AnyTransform
 from infeed_server.transforms.graph_nodes import random_nodes
 
 SAMPLE = {"x": np.array([1.0, 2.0, 3.0], np.float32), "label": np.int64(4)}
@@ -67,6 +69,11 @@ def test_function_of_the_sample(run: Any) -> None:
     assert result["label"] == 4
     assert not transform.random
     assert transform.fields() is None
+
+
+def test_yaml_gives_the_function_alone() -> None:
+    named = TypeAdapter(AnyTransform).validate_python({"map": "module:function"})
+    assert named == Map(function="module:function")
 
 
 def test_function_of_sample_and_key(run: Any) -> None:

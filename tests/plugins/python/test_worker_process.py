@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from infeed_server.processes.worker_process import Channel
+from infeed_python.worker_process import Channel
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from infeed.shared.errors import InfeedError, ServerError
 
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
-    "from infeed_server.processes.worker_process import main; main({descriptor}, {parent})"
+    "from infeed_python.worker_process import main; main({descriptor}, {parent})"
 )
 """Not a module that multiprocessing starts: that would import the main module of this process."""
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from infeed_server.processes.daemon_executor import DaemonExecutor
+from infeed_python.daemon_executor import DaemonExecutor
 
 
 @pytest.mark.parametrize("error", [ValueError(), SystemExit(), KeyboardInterrupt()], ids=repr)
@@ -37,7 +37,7 @@ def test_closed_executor_ends_what_it_has_and_takes_no_more() -> None:
 
 def test_process_does_not_wait_for_a_call_that_hangs() -> None:
     code = (
-        "import threading; from infeed_server.processes.daemon_executor import DaemonExecutor; "
+        "import threading; from infeed_python.daemon_executor import DaemonExecutor; "
         "DaemonExecutor('test').submit(threading.Event().wait)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=300, check=False).returncode == 0

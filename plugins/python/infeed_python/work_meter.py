@@ -5,25 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+
+from infeed_server.sources.work import PythonWork
 
 _RECENT_SECONDS = 20.0
 """Seconds for which a slow sample is remembered: more show it longer after it was read."""
-
-
-@dataclass(frozen=True)
-class PythonWork:
-    """The work of the user's Python code so far."""
-
-    workers: int = 0
-    """Processes, or one thread; 0: there is no such code."""
-    seconds: float = 0.0
-    """Time that they worked, summed over them."""
-    samples: int = 0
-    """Samples that they read."""
-    slowest_sample: int = 0
-    slowest_seconds: float = 0.0
-    """The slowest sample of late and its time; 0: unknown."""
 
 
 class WorkMeter:

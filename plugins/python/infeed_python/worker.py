@@ -9,15 +9,7 @@ from typing import Any, TypeAlias
 
 from infeed.shared.errors import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
 from infeed.shared.spec.dtypes import Array
-from infeed_server.sources.python.dataset import (
-    DatasetOptions,
-    Description,
-    Slowest,
-    UserDataset,
-    use_each,
-    user_errors,
-)
-from infeed_server.sources.python.elements import (
+from infeed_formats.elements import (
     ColumnBuilder,
     Example,
     fit_parts,
@@ -26,8 +18,17 @@ from infeed_server.sources.python.elements import (
     split,
     to_values,
 )
-from infeed_server.sources.python.functions import FunctionOptions, as_parts, load_functions
-from infeed_server.sources.python.values import Field, UnfitError
+from infeed_formats.values import Field, UnfitError
+from infeed_python.dataset import (
+    DatasetOptions,
+    Description,
+    Slowest,
+    UserDataset,
+    is_fault,
+    use_each,
+)
+from infeed_python.functions import FunctionOptions, as_parts, load_functions
+from infeed_server.config.user_errors import user_errors
 
 Take: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]
 """A function of the row, the index and the parts of a sample."""
@@ -129,7 +130,7 @@ class Worker:
         def use(row: int, index: int, sample: Any) -> None:
             subject = f"{request.label}[{index}]"
             try:
-                with user_errors(subject, UnfitError, InfeedError, faults_pass=True):
+                with user_errors(subject, UnfitError, InfeedError, passes=is_fault):
                     take(row, index, split(sample, names))
             except UnfitError as error:
                 raise SampleError(

@@ -9,16 +9,15 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 from infeed.shared.errors import ConfigError, SourceError, UserCodeError
+from infeed_formats.values import Field
 from infeed_server.config.code_digest import code_digest
 from infeed_server.config.importer import load
-from infeed_server.config.user_errors import user_traceback
-from infeed_server.sources.python.values import Field
+from infeed_server.config.user_errors import user_errors
 from infeed_server.storage.faults import is_storage_fault, retry_faults
 
 _METHODS = ("__len__", "__getitem__")
@@ -32,21 +31,9 @@ _WITHOUT_IDENTITY = ("builtins", "numpy")
 """Packages of types whose `repr` abbreviates the content, or is as long as it."""
 
 
-@contextmanager
-def user_errors(
-    subject: str, *passed: type[BaseException], faults_pass: bool = False
-) -> Iterator[None]:
-    """Turns what the user's code in the block raises, also `sys.exit()`, into a `UserCodeError`.
-    Errors of the types `passed`, and if faults pass, `SourceError` and storage faults, are raised
-    unchanged."""
-    try:
-        yield
-    except BaseException as error:
-        is_fault = isinstance(error, SourceError) or is_storage_fault(error)
-        if isinstance(error, passed) or (faults_pass and is_fault):
-            raise
-        trace = user_traceback(error, skip=2)  # this function, and the block
-        raise UserCodeError(f"{subject} raised {type(error).__name__}:\n{trace}") from error
+def is_fault(error: BaseException) -> bool:
+    """Returns whether an error of the user's code is one of reading."""
+    return isinstance(error, SourceError) or is_storage_fault(error)
 
 
 def load_target(target: Any, label: str) -> tuple[Any, Any]:
@@ -179,16 +166,16 @@ class UserDataset:
         return 0.0, 0
 
     def _get_one(self, index: int) -> Any:
-        with user_errors(f"{self._label}[{index}]", faults_pass=True):
+        with user_errors(f"{self._label}[{index}]", passes=is_fault):
             return self._object[index]
 
     def _get_all(self, indices: Sequence[int]) -> Iterator[Any]:
         """Yields the elements as they are made."""
         subject = f"{self._label}.__getitems__"
-        with user_errors(subject, faults_pass=True):
+        with user_errors(subject, passes=is_fault):
             elements = iter(self._get_many(list(indices)))
         for count in range(len(indices) + 1):
-            with user_errors(subject, faults_pass=True):
+            with user_errors(subject, passes=is_fault):
                 element = next(elements, _NO_ELEMENT)
             if (element is _NO_ELEMENT) != (count == len(indices)):
                 found = count if element is _NO_ELEMENT else f"more than {count}"

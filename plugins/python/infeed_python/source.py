@@ -18,6 +18,11 @@ from pydantic import (
 from typing_extensions import Self
 
 from infeed.shared.errors import within
+from infeed_formats import values
+from infeed_formats.columns import ColumnSource
+from infeed_python.backend import Backend
+from infeed_python.dataset import DatasetOptions
+from infeed_python.worker import Request
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.sources.base import (
     CodeDefinition,
@@ -27,13 +32,8 @@ from infeed_server.sources.base import (
     check_code_name,
     expand_type,
 )
-from infeed_server.sources.columns import ColumnSource
-from infeed_server.sources.places import Indices, OnePlace
-from infeed_server.sources.python import values
-from infeed_server.sources.python.backend import Backend
-from infeed_server.sources.python.dataset import DatasetOptions
-from infeed_server.sources.python.elements import example_indices
-from infeed_server.sources.python.worker import Request
+from infeed_server.sources.places import Indices, OnePlace, example_indices
+from infeed_server.sources.work import PythonWork
 
 
 class FieldOptions(Definition):
@@ -139,6 +139,9 @@ class PythonReader(ColumnSource):
 
     def read(self, indices: Indices) -> Columns:
         return self.to_columns(self.backend.read(self.request(indices.tolist())))
+
+    def work(self) -> PythonWork:
+        return self.backend.meter.work()
 
     def close(self) -> None:
         self.backend.close()

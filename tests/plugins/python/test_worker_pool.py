@@ -16,8 +16,8 @@ from tests.harness.children import is_alive
 from tests.harness.waiting import wait_until
 
 from infeed import ServerError, SourceError
-from infeed_server.processes import worker_pool
-from infeed_server.processes.worker_pool import PoolClosedError, WorkerEndedError, WorkerPool
+from infeed_python import worker_pool
+from infeed_python.worker_pool import PoolClosedError, WorkerEndedError, WorkerPool
 
 NewPool = Callable[..., WorkerPool]
 
@@ -163,7 +163,7 @@ def test_close_kills_a_worker_that_hangs(
 PARENT = """
 import sys, time
 sys.path[:] = {path!r}
-from infeed_server.processes.worker_pool import WorkerPool
+from infeed_python.worker_pool import WorkerPool
 pool = WorkerPool("test", 1, "tests.harness.worker_handlers:obey", {folder!r})
 print(pool.submit("").result(), flush=True)
 pool.submit("hang")
