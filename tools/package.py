@@ -38,7 +38,8 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parents[1]
 
 PACKAGES = (
-    *("client/infeed", "server/infeed_server", "plugins/formats/infeed_formats"),
+    *("client/infeed", "server/infeed_server", "plugins/augment/infeed_augment"),
+    "plugins/formats/infeed_formats",
     "plugins/mixtures/infeed_mixtures",
     *("plugins/observe/infeed_observe", "plugins/runs/infeed_runs"),
     *("plugins/service/infeed_service", "plugins/tools/infeed_tools"),
