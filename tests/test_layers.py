@@ -28,6 +28,11 @@ PLUGINS = {
 import each other."""
 
 ROOMS = {
+    "infeed_augment": (
+        "infeed.shared",
+        "infeed_augment",
+        *(f"infeed_server.{name}" for name in ("config", "pipeline", "sources", "transforms")),
+    ),
     "infeed_formats": (
         "infeed.shared",
         *(

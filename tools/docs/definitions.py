@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import get_type_hints
 
 from tools.docs.docstrings import (
@@ -35,6 +36,13 @@ _MODELS: dict[str, type[Definition]] = {
 }
 
 
+_TRANSFORM_TABLES = {
+    "transforms": ("infeed_server", "infeed_python"),
+    "augmentations": ("infeed_augment",),
+}
+"""Table → the packages whose transforms it has."""
+
+
 def tables() -> dict[str, Table]:
     """Returns the tables of all definitions by name."""
     columns = ("option", "type", "default", "meaning")
@@ -42,7 +50,22 @@ def tables() -> dict[str, Table]:
         f"options.{name}": Table(columns, list(_option_rows(model).values()))
         for name, model in _MODELS.items()
     }
-    return {**options, "transforms": _transforms(), "transform-options": _transform_options()}
+    transforms = {name: transform_class(name) for name in transform_names()}
+    by_package = {
+        package: {
+            name: transform
+            for name, transform in transforms.items()
+            if transform.__module__.partition(".")[0] in packages
+        }
+        for package, packages in _TRANSFORM_TABLES.items()
+    }
+    return {
+        **options,
+        "transforms": _transforms(by_package["transforms"]),
+        "transform-options": _transform_options(by_package["transforms"]),
+        "augmentations": _transforms(by_package["augmentations"]),
+        "augmentation-options": _transform_options(by_package["augmentations"]),
+    }
 
 
 def _option_rows(model: type[Definition]) -> dict[str, tuple[str, ...]]:
@@ -59,7 +82,7 @@ def _option_rows(model: type[Definition]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _transforms() -> Table:
+def _transforms(transforms: Mapping[str, type[Transform]]) -> Table:
     rows = [
         (
             code(name),
@@ -67,18 +90,17 @@ def _transforms() -> Table:
             cell(required_paragraph(transform, "Result")),
             _randomness(transform),
         )
-        for name in transform_names()
-        for transform in [transform_class(name)]
+        for name, transform in transforms.items()
     ]
     return Table(("transform", "does", "data type and shape", "random"), rows)
 
 
-def _transform_options() -> Table:
+def _transform_options(transforms: Mapping[str, type[Transform]]) -> Table:
     rows = [
         (code(name), *row)
-        for name in transform_names()
-        for field, row in _option_rows(transform_class(name)).items()
-        if field not in ("field", "draw")
+        for name, transform in transforms.items()
+        for field, row in _option_rows(transform).items()
+        if field not in ("field", "given_name")
     ]
     return Table(("transform", "option", "type", "default", "meaning"), rows)
 
