@@ -22,6 +22,7 @@ PACKAGES = {
 """A package's folder. A package imports no package below it."""
 
 PLUGINS = {
+    "infeed_augment": ROOT / "plugins" / "augment",
     "infeed_formats": ROOT / "plugins" / "formats",
     "infeed_frameworks": ROOT / "plugins" / "frameworks",
     "infeed_mixtures": ROOT / "plugins" / "mixtures",
@@ -34,6 +35,11 @@ PLUGINS = {
 import each other."""
 
 ROOMS = {
+    "infeed_augment": (
+        "infeed.shared",
+        "infeed_augment",
+        *(f"infeed_server.{name}" for name in ("config", "pipeline", "sources", "transforms")),
+    ),
     "infeed_formats": (
         "infeed.shared",
         *(

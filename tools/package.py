@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[1]
 
 PACKAGES = (
     *("client/infeed", "server/infeed_server", "plugins/formats/infeed_formats"),
-    *(f"plugins/{name}/infeed_{name}" for name in ("frameworks", "mixtures", "observe")),
+    *(f"plugins/{name}/infeed_{name}" for name in ("augment", "frameworks", "mixtures", "observe")),
     *("plugins/runs/infeed_runs", "plugins/service/infeed_service", "plugins/tools/infeed_tools"),
 )
 

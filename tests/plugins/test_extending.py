@@ -88,7 +88,7 @@ def test_check_imports_the_packages(pipelines: str, tmp_path: Path) -> None:
     np.zeros((64, 3073), np.uint8).tofile(tmp_path / "data" / "0.fixed")
     file = tmp_path / "pipelines.yaml"
     gain = pipelines[pipelines.index("    source") :].replace(
-        "invert: {", "random_gain: {draw: a, "
+        "complement: {", "random_gain: {draw: a, "
     )
     file.write_text(f"{pipelines}  gain:\n{gain}  walk: {{source: {{walk: 0.5}}, batch: 4}}\n")
     program = "from infeed.cli import main; main()"
@@ -124,8 +124,8 @@ def test_code_of_other_packages_is_part_of_the_identity(
     found = []
     for number, code in enumerate((block.code, f"{block.code}# changed\n")):
         (tmp_path / f"code_{number}.py").write_text(code)
-        invert = importlib.import_module(f"code_{number}").Invert(field="x")
-        assert invert.has_other_code
-        found.append(invert.identity())
-    assert found[0]["invert"] == found[1]["invert"] == {"field": "x", "maximum": 255}
+        complement = importlib.import_module(f"code_{number}").Complement(field="x")
+        assert complement.has_other_code
+        found.append(complement.identity())
+    assert found[0]["complement"] == found[1]["complement"] == {"field": "x", "maximum": 255}
     assert found[0]["code"] != found[1]["code"]

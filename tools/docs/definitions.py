@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import get_type_hints
 
 from tools.docs.docstrings import (
+    PACKAGES,
     attribute_docstring,
     first_paragraph,
     labelled_paragraph,
@@ -18,7 +20,7 @@ from infeed_server.config.model import Definition
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Shuffle
 from infeed_server.sources.python.source import FieldOptions
 from infeed_server.sources.registry import source_classes
-from infeed_server.transforms import REGISTRY, Transform
+from infeed_server.transforms import REGISTRY, Transform, added_transforms
 from infeed_server.transforms.targets import Boxes, Keypoints, Mask
 
 _MODELS: dict[str, type[Definition]] = {
@@ -42,7 +44,18 @@ def tables() -> dict[str, Table]:
         f"options.{name}": Table(columns, list(_option_rows(model).values()))
         for name, model in _MODELS.items()
     }
-    return {**options, "transforms": _transforms(), "transform-options": _transform_options()}
+    added = {
+        name: transform
+        for name, transform in added_transforms().items()
+        if transform.__module__.partition(".")[0] in PACKAGES
+    }
+    return {
+        **options,
+        "transforms": _transforms(REGISTRY),
+        "transform-options": _transform_options(REGISTRY),
+        "augmentations": _transforms(added),
+        "augmentation-options": _transform_options(added),
+    }
 
 
 def _option_rows(model: type[Definition]) -> dict[str, tuple[str, ...]]:
@@ -59,7 +72,7 @@ def _option_rows(model: type[Definition]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _transforms() -> Table:
+def _transforms(transforms: Mapping[str, type[Transform]]) -> Table:
     rows = [
         (
             code(name),
@@ -67,17 +80,17 @@ def _transforms() -> Table:
             cell(required_paragraph(transform, "Result")),
             _randomness(transform),
         )
-        for name, transform in REGISTRY.items()
+        for name, transform in transforms.items()
     ]
     return Table(("transform", "does", "data type and shape", "random"), rows)
 
 
-def _transform_options() -> Table:
+def _transform_options(transforms: Mapping[str, type[Transform]]) -> Table:
     rows = [
         (code(name), *row)
-        for name, transform in REGISTRY.items()
+        for name, transform in transforms.items()
         for field, row in _option_rows(transform).items()
-        if field not in ("field", "draw")
+        if field not in ("field", "given_name")
     ]
     return Table(("transform", "option", "type", "default", "meaning"), rows)
 

@@ -15,6 +15,7 @@ from tools.docs.markdown import DocsError
 PACKAGES = (
     "infeed",
     "infeed_server",
+    "infeed_augment",
     "infeed_formats",
     "infeed_frameworks",
     "infeed_mixtures",

@@ -9,8 +9,9 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 from zipimport import zipimporter
@@ -30,8 +31,13 @@ _INSTALLED = tuple(
 _INSTALLED_NAMES = frozenset({"site-packages", "dist-packages"})
 """Names of such folders elsewhere, such as of another environment on PYTHONPATH."""
 
-_OWN_PACKAGES = frozenset({"infeed", "infeed_server"})
-"""The fingerprint has a number for changes of infeed itself."""
+
+@cache
+def own_packages() -> frozenset[str]:
+    """Returns infeed's packages, with the plug-ins in its wheel, which its entry points name. The
+    fingerprint has a number for changes of infeed itself."""
+    offers = distribution("infeed").entry_points
+    return frozenset({offer.module.partition(".")[0] for offer in offers} | {"infeed_server"})
 
 
 def code_digest(function: Any) -> str:
@@ -102,7 +108,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 def _parents(name: str) -> Iterator[str]:
     """Yields `a`, `a.b`, `a.b.c` for `a.b.c`, unless `a` is of Python or infeed."""
     steps = name.split(".")
-    if steps[0] not in sys.stdlib_module_names and steps[0] not in _OWN_PACKAGES:
+    if steps[0] not in sys.stdlib_module_names and steps[0] not in own_packages():
         for end in range(1, len(steps) + 1):
             yield ".".join(steps[:end])
 

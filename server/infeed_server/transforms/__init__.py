@@ -67,6 +67,11 @@ def _transform_class(name: str) -> type[Transform]:
     raise ConfigError(f"the transform {name!r}, {_DOOR.place(name)}, {problem}")
 
 
+def added_transforms() -> dict[str, type[Transform]]:
+    """Returns the transforms that packages add, by name."""
+    return {name: _transform_class(name) for name in _DOOR.names()}
+
+
 @cache
 def _model(transform: type[Transform]) -> Any:
     """Returns a model, so that pydantic adds the transform's name to the location of an error."""
@@ -110,4 +115,5 @@ __all__ = [
     "DecodeRaw", "Drop", "Map", "Normalize", "OneHot", "Pad", "RandomBrightness", "RandomContrast",
     "RandomCrop", "RandomFlipLeftRight", "RandomFlipUpDown", "RandomHue", "RandomResizedCrop",
     "RandomSaturation", "Rename", "Resize", "StringToNumber", "Transform", "TransformList",
+    "added_transforms",
 ]  # fmt: skip

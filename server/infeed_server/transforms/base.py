@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import FinishTransform
-from infeed_server.config.code_digest import code_digest
+from infeed_server.config.code_digest import code_digest, own_packages
 from infeed_server.config.model import Definition, did_you_mean
 from infeed_server.sources.base import Sample
 
@@ -75,7 +75,7 @@ class Transform(Definition):
     @property
     def has_other_code(self) -> bool:
         """Whether its part of the graph is not infeed's, and can call any kernel of TensorFlow."""
-        return type(self).__module__.partition(".")[0] != __name__.partition(".")[0]
+        return type(self).__module__.partition(".")[0] not in own_packages()
 
     def error(self, problem: str) -> ConfigError:
         """Returns the error for a problem of this transform."""

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from infeed_server.pipeline.picture_steps import fuse_decode_and_crop
-from infeed_server.transforms import REGISTRY
+from infeed_server.transforms import REGISTRY, added_transforms
 
 SIZE = [97, 113]
 METHODS = (
@@ -19,6 +19,7 @@ METHODS = (
 FLOAT = ("convert_image_dtype", {"dtype": "float32"})
 RANGE = {"lower": 0.3, "upper": 1.7}
 RESIZED_CROP = ("random_resized_crop", {"size": SIZE})
+JITTER = ("brightness", "contrast", "saturation", "hue")
 NORMALIZED = {"scale": 255.0, "mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.25]}
 
 OF_IMAGES: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -29,6 +30,16 @@ OF_IMAGES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "contrast": [FLOAT, ("random_contrast", RANGE)],
     "saturation": [FLOAT, ("random_saturation", RANGE)],
     "hue": [FLOAT, ("random_hue", {"max_delta": 0.4})],
+    "jitter": [("random_color_jitter", dict.fromkeys(JITTER, 0.4))],
+    "curves": [
+        ("equalize", {}),
+        ("autocontrast", {}),
+        ("solarize", {}),
+        ("posterize", {"bits": 5}),
+    ],
+    "sharpness": [("sharpness", {"factor": 1.7})],
+    "blur": [("random_gaussian_blur", {"kernel": 23})],
+    "erasing": [("random_erasing", {"value": None})],
     "normalize": [("normalize", NORMALIZED)],
     "bfloat16": [("normalize", {"scale": 255.0, "dtype": "bfloat16"})],
     **{
@@ -47,7 +58,7 @@ OF_IMAGES: dict[str, list[tuple[str, dict[str, Any]]]] = {
 def digest(value: Any, steps: list[tuple[str, dict[str, Any]]]) -> str:
     """Returns the hash of the results under four keys."""
     parsed = [
-        (number, REGISTRY[name].model_validate({"field": "x", **options}))
+        (number, (REGISTRY | added_transforms())[name].model_validate({"field": "x", **options}))
         for number, (name, options) in enumerate(steps)
     ]
     fused = fuse_decode_and_crop(parsed)

@@ -1,0 +1,80 @@
+"""Random erasing: a rectangle of the picture that is covered."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import tensorflow as tf
+from pydantic import Field, model_validator
+from typing_extensions import Self, override
+
+from infeed_augment.photometric import Photometric
+from infeed_server.transforms.base import Drawn, Key, RandomTransform
+from infeed_server.transforms.option_types import Range
+
+_TRIES = 10
+
+Value = Annotated[int, Field(ge=0, le=255)]
+
+
+class RandomErasing(RandomTransform, Photometric):
+    """Covers a rectangle of drawn area, ratio and place. If none of ten fits, nothing is covered.
+
+    Result: uint8; shape kept.
+    """
+
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """How often a picture is changed."""
+    scale: Range = (0.02, 0.33)
+    """Range of the rectangle's share of the picture's area."""
+    ratio: Range = (0.3, 3.3)
+    """Range of the rectangle's height over its width."""
+    value: Value | None = 0
+    """The value that covers; `null` for noise, drawn for each value."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for option, limit in (("scale", 1.0), ("ratio", math.inf)):
+            low, high = getattr(self, option)
+            if not 0 < low <= high <= limit:
+                raise ValueError(f"{option}: should be [min, max] with 0 < min <= max <= {limit:g}")
+        return self
+
+    @override
+    def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
+        """Returns the rectangle, of height and width 0 where nothing is covered."""
+        size = tf.cast(tf.shape(x)[:2], tf.float32)
+        numbers = tf.random.stateless_uniform([3 + 2 * _TRIES], key)
+        share, aspect, place, chance = tf.split(numbers, [_TRIES, _TRIES, 2, 1])
+        area = tf.reduce_prod(size) * _between(self.scale, share)
+        low, high = (math.log(ratio) for ratio in self.ratio)
+        root = tf.exp(_between((low, high), aspect) / 2)
+        sizes = tf.round(tf.sqrt(area)[:, tf.newaxis] * tf.stack([root, 1 / root], 1))
+        fits = tf.reduce_all(sizes < size, axis=1)
+        is_covered = tf.reduce_any(fits) & (chance[0] < self.probability)
+        chosen = sizes[tf.argmax(fits)] * tf.cast(is_covered, tf.float32)
+        begin = tf.floor(place * (size - chosen + 1))
+        window = tf.unstack(tf.cast(tf.concat([begin, chosen], 0), tf.int32))
+        return dict(zip(("y", "x", "height", "width"), window, strict=True))
+
+    @override
+    def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
+        drawn = self.draw_field(pixels, key)
+        size = tf.stack([drawn["height"], drawn["width"], tf.shape(pixels)[2]])
+        if self.value is None:
+            # A key of its own: the same numbers decided the place.
+            noise_key = tf.random.experimental.stateless_fold_in(key, 0)
+            noise = tf.random.stateless_uniform(size, noise_key, 0, 256, tf.int32)
+            cover = tf.cast(noise, tf.uint8)
+        else:
+            cover = tf.fill(size, tf.constant(self.value, tf.uint8))
+        top, left = drawn["y"], drawn["x"]
+        bottom, right = top + drawn["height"], left + drawn["width"]
+        middle = pixels[top:bottom]
+        row = tf.concat([middle[:, :left], cover, middle[:, right:]], 1)
+        return tf.concat([pixels[:top], row, pixels[bottom:]], 0)
+
+
+def _between(limits: tuple[float, float], share: tf.Tensor) -> tf.Tensor:
+    return limits[0] + (limits[1] - limits[0]) * share

@@ -1,0 +1,135 @@
+"""Tone curves: transforms that replace each value of a picture by another one, as Pillow's
+`ImageOps` do."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import tensorflow as tf
+from pydantic import Field
+from typing_extensions import override
+
+from infeed_augment.photometric import Photometric
+from infeed_server.transforms.base import Key
+
+_VALUES = 256
+
+Curves: TypeAlias = "tf.Tensor"
+"""For each channel the result of each value: uint8[channels, 256]."""
+
+
+class Invert(Photometric):
+    """Subtracts each value from 255.
+
+    Result: uint8; shape kept.
+    """
+
+    @override
+    def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
+        return invert(pixels)
+
+
+class Solarize(Photometric):
+    """Inverts the values from a threshold on.
+
+    Result: uint8; shape kept.
+    """
+
+    threshold: Annotated[int, Field(ge=0, le=256)] = 128
+    """Least value that is inverted."""
+
+    @override
+    def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
+        return solarize(pixels, tf.constant(self.threshold))
+
+
+class Posterize(Photometric):
+    """Keeps the upper bits of each value.
+
+    Result: uint8; shape kept.
+    """
+
+    bits: Annotated[int, Field(ge=1, le=8)]
+    """Bits that are kept."""
+
+    @override
+    def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
+        return posterize(pixels, tf.constant(self.bits))
+
+
+class Autocontrast(Photometric):
+    """Stretches each channel so that its least value becomes 0 and its greatest 255.
+
+    Result: uint8; shape kept.
+    """
+
+    @override
+    def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
+        return autocontrast(pixels)
+
+
+class Equalize(Photometric):
+    """Spreads the values of each channel so that their histogram is nearly flat.
+
+    Result: uint8; shape kept.
+    """
+
+    @override
+    def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
+        return equalize(pixels)
+
+
+def invert(pixels: tf.Tensor) -> tf.Tensor:
+    return tf.constant(255, tf.uint8) - pixels
+
+
+def solarize(pixels: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    """Inverts the values from an integer threshold, 0 to 256, on."""
+    # A mask of bits: a choice between two values takes ten times as long.
+    kept = tf.cast(tf.clip_by_value(threshold - 1, 0, 255), tf.uint8)
+    is_inverted = (pixels > kept) | (threshold < 1)
+    return tf.bitwise.bitwise_xor(pixels, tf.cast(is_inverted, tf.uint8) * 255)
+
+
+def posterize(pixels: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
+    """Keeps the upper bits, 0 to 8 of them."""
+    lost = tf.bitwise.left_shift(1, 8 - bits) - 1
+    return tf.bitwise.bitwise_and(pixels, tf.cast(255 - lost, tf.uint8))
+
+
+def autocontrast(pixels: tf.Tensor) -> tf.Tensor:
+    lows = tf.cast(tf.reduce_min(pixels, [0, 1]), tf.float64)[:, tf.newaxis]
+    highs = tf.cast(tf.reduce_max(pixels, [0, 1]), tf.float64)[:, tf.newaxis]
+    scales = 255 / tf.maximum(highs - lows, 1)
+    values = tf.range(_VALUES, dtype=tf.float64)
+    # In this order, which truncates some results to one less, as Pillow does.
+    stretched = tf.clip_by_value(tf.floor(values * scales + -lows * scales), 0, 255)
+    return _replace(pixels, tf.cast(tf.where(highs > lows, stretched, values), tf.uint8))
+
+
+def equalize(pixels: tf.Tensor) -> tf.Tensor:
+    counts = _histograms(pixels)
+    is_found = tf.cast(tf.reverse(counts, [1]) > 0, tf.int32)
+    last = _VALUES - 1 - tf.argmax(is_found, axis=1)
+    of_last = tf.gather(counts, last, batch_dims=1)[:, tf.newaxis]
+    steps = (tf.reduce_sum(counts, 1, keepdims=True) - of_last) // 255
+    below = tf.cumsum(counts, axis=1, exclusive=True)
+    spread = tf.minimum((steps // 2 + below) // tf.maximum(steps, 1), 255)
+    return _replace(pixels, tf.cast(tf.where(steps > 0, spread, tf.range(_VALUES)), tf.uint8))
+
+
+def _histograms(pixels: tf.Tensor) -> tf.Tensor:
+    """Returns how many pixels of each channel have each value: int32[channels, 256]."""
+    channels = pixels.shape[2]
+    count = channels * _VALUES
+    counts = tf.histogram_fixed_width(_numbers(pixels), [0, count - 1], count)
+    return tf.reshape(counts, [channels, _VALUES])
+
+
+def _replace(pixels: tf.Tensor, curves: Curves) -> tf.Tensor:
+    return tf.gather(tf.reshape(curves, [-1]), _numbers(pixels))
+
+
+def _numbers(pixels: tf.Tensor) -> tf.Tensor:
+    """Returns values with the number of their channel: int32, 256 more for each channel."""
+    return tf.cast(pixels, tf.int32) + tf.range(pixels.shape[2]) * _VALUES

@@ -1,0 +1,113 @@
+"""Choices: how often transforms are applied, their keys, and what cannot be chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import TypeAdapter, ValidationError
+
+from infeed.shared.errors import ConfigError
+from infeed_augment.choice import OneOf, RandomApply
+from infeed_augment.tones import Invert, Posterize
+from infeed_server.pipeline.draws import name_draws
+from infeed_server.pipeline.sample_graph import step_key
+from infeed_server.transforms import (
+    AnyTransform,
+    Cast,
+    RandomBrightness,
+    RandomContrast,
+    Transform,
+)
+
+KEYS = [(number, 3) for number in range(400)]
+LIST: TypeAdapter[Transform] = TypeAdapter(AnyTransform)
+
+
+def parse(options: Any) -> Any:
+    return LIST.validate_python(options)
+
+
+def test_a_share_of_the_samples_is_transformed(run_each: Any) -> None:
+    options = {"probability": 0.3, "transform": {"invert": {"field": "x"}}}
+    transform = parse({"random_apply": options})
+    assert transform == RandomApply(probability=0.3, transform=Invert(field="x"))
+    pixels = np.zeros((len(KEYS), 1, 1, 3), np.uint8)
+    applied = [result["x"].max() == 255 for result in run_each(transform, {"x": pixels}, KEYS)]
+    assert abs(np.mean(applied) - 0.3) < 0.07
+    sample = {"x": tf.zeros([1, 1, 3], tf.uint8)}
+    drawn = [transform.draw(sample, tf.constant(key, tf.int64)) for key in KEYS[:20]]
+    assert [bool(draws["applied"]) for draws in drawn] == applied[:20]
+
+
+def test_one_of_several_is_drawn_by_weight(run_each: Any) -> None:
+    names = ["posterize", "invert", "invert"]
+    transform = OneOf(
+        transforms=(Posterize(field="x", bits=1), Invert(field="x"), Invert(field="x")),
+        weights=(1, 2, 1),
+    )
+    pixels = np.full((len(KEYS), 1, 1, 3), 200, np.uint8)
+    results = [int(result["x"][0, 0, 0]) for result in run_each(transform, {"x": pixels}, KEYS)]
+    assert abs(np.mean(np.array(results) == 128) - 0.25) < 0.07
+    sample = {"x": tf.constant(pixels[0])}
+    for key, result in zip(KEYS[:20], results, strict=False):
+        place = transform.draw(sample, tf.constant(key, tf.int64))["chosen"].numpy().decode()
+        assert (place == "transforms[0].posterize") == (result == 128)
+        assert names[int(place[11])] in place
+
+
+def test_draws_within_a_choice_are_keyed_by_its_name(run: Any, image: Any) -> None:
+    contrast = RandomContrast(field="x", lower=0.5, upper=1.5)
+    inner = (contrast, RandomBrightness(field="x", max_delta=0.2), contrast)
+    transform = RandomApply(transform=inner, probability=1.0)
+    key = tf.constant([17, 4], tf.int64)
+    expected = {"x": tf.constant(image)}
+    for step in enumerate(name_draws(inner)):
+        expected = step[1].apply(expected, step_key(step, key))
+    np.testing.assert_array_equal(run(transform, {"x": image})["x"], expected["x"])
+    drawn = transform.draw({"x": tf.constant(image)}, key)
+    assert {"applied", "random_contrast.factor", "random_brightness.delta"} == {*drawn}
+    named = name_draws([contrast, transform, contrast])
+    assert [step.draw_name for step in named] == [
+        "random_contrast-0",
+        "random_apply-0",
+        "random_contrast-1",
+    ]
+    parts = named[1].identity()["random_apply"]["of"]
+    assert [next(iter(part.values())).get("draw") for part in parts] == [
+        "random_contrast-0",
+        "random_brightness-0",
+        "random_contrast-1",
+    ]
+
+
+def test_a_function_of_the_user_is_found_and_identified(tmp_path: Path) -> None:
+    (tmp_path / "half.py").write_text(
+        "def half(sample):\n    return {**sample, 'x': sample['x'] // 2}\n"
+    )
+    options = {"random_apply": {"transform": {"map": "half:half"}, "probability": 1.0}}
+    own = parse({"random_apply": {"transform": {"invert": {"field": "x"}}}})
+    transform = parse(options).resolve(tmp_path)
+    assert transform.has_other_code
+    assert not own.has_other_code
+    assert transform.fields() is None
+    assert own.fields() == {"x"}
+    assert "half:half" in str(transform.identity())
+    assert int(transform.apply({"x": tf.constant(8)}, tf.constant([1, 2], tf.int64))["x"]) == 4
+
+
+def test_what_cannot_be_chosen_is_refused(spec: Any) -> None:
+    with pytest.raises(ValidationError, match="cache cannot be applied to some samples"):
+        parse({"random_apply": {"transform": "cache"}})
+    with pytest.raises(ValidationError, match="a function in Python cannot be applied"):
+        parse({"random_apply": {"transform": {"map": {"function": "a:b", "python": True}}}})
+    with pytest.raises(ValidationError, match="1 weights, and 2 transforms"):
+        OneOf(transforms=(Invert(field="x"), Invert(field="x")), weights=(1.0,))
+    with pytest.raises(ConfigError, match=r"random_apply: names, types .* x: float32\[8, 8, 3\]"):
+        spec(
+            RandomApply(transform=Cast(field="x", dtype="float32")),
+            {"x": tf.TensorSpec([8, 8, 3], tf.uint8)},
+        )
