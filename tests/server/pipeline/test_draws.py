@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-import infeed
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.indexed_plan import plan_indexed
@@ -129,36 +126,3 @@ def test_resize_before_a_random_flip_changes_no_flip() -> None:
     expected = images(FLIP, BRIGHT)
     np.testing.assert_array_equal(images(RESIZE, FLIP, CAST, BRIGHT), expected)
     assert not np.array_equal(images(with_name(FLIP, "other"), BRIGHT), expected)
-
-
-@pytest.mark.parametrize("number", range(5))
-def test_servers_with_and_without_a_cache_serve_one_feed(
-    serve: Any, photos: Any, tmp_path: Path, number: int
-) -> None:
-    album = tmp_path / "album"
-    album.mkdir()
-    for name in sorted(photos.labels)[:20]:
-        shutil.copy(photos.folder / name, album)
-    transforms = [
-        {"decode_image": {"field": "image", "channels": 3}},
-        {"center_crop": {"field": "image", "size": [41, 53]}},
-        {"normalize": {"field": "image", "scale": 255.0}},
-        {"random_crop": {"field": "image", "size": [32, 32]}},
-        FLIP,
-    ]
-    kinds = ["memory", {"store": "disk", "path": str(tmp_path / "cache")}]
-    behind = [*transforms[:number], {"cache": kinds[number % 2]}, *transforms[number:]]
-    if number == 4:  # behind the decoding of a window, and before all that stays at the server
-        transforms, behind = transforms[:3], [*transforms[:3], "cache"]
-    servers = [
-        serve({"p": parse({"source": {"images": str(album)}, "transforms": steps, "batch": 4})})
-        for steps in (transforms, behind)
-    ]
-    runs = []
-    for target in (servers[0], servers[1], None):
-        address = str(target.address) if target else ",".join(str(one.address) for one in servers)
-        with infeed.connect(address, "p", seed=3, epochs=3, remainder="pad") as feed:
-            runs.append([(batch.sample_ids.tolist(), batch["image"].tobytes()) for batch in feed])
-            if target is None:
-                assert (len(feed.stats().servers), feed.stats().left_out) == (2, 0)
-    assert runs[0] == runs[1] == runs[2]

@@ -79,26 +79,6 @@ def test_each_sample_is_computed_once(cached: Open) -> None:
     assert source.provenance(3) == source.source.provenance(3)
 
 
-def test_concurrent_readers_get_the_same_samples(cached: Open) -> None:
-    source = cached(CountingMap())
-    wrong: list[Any] = []
-
-    def read(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        for _ in range(40):
-            indices = rng.integers(0, COUNT, 5)
-            rows = source.read(indices)["y"]
-            if rows.tolist() != (indices * 10).tolist():
-                wrong.append((indices, rows))
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not wrong
-
-
 def test_sample_that_failed_is_computed_again(cached: Open) -> None:
     failing = [3]
 
@@ -213,18 +193,6 @@ def graph_of(plan: IndexedPlan) -> Callable[[Any], list[dict[str, Any]]]:
         return list(samples.as_numpy_iterator())
 
     return run
-
-
-def test_plan_without_a_graph_sends_what_the_cache_has() -> None:
-    definition = {
-        "source": {"arrays": {"x": np.arange(COUNT)}},
-        "transforms": [{"map": {"function": CountingMap()}}, "cache"],
-        "batch": 8,
-    }
-    pipeline = parse(definition)
-    plan = plan_indexed("p", pipeline, open_source(pipeline.source))
-    assert plan.is_passthrough
-    assert plan.source.columns.keys() == {"y"}
 
 
 def test_changed_file_of_the_same_size_begins_a_new_cache(

@@ -12,6 +12,7 @@ from infeed_server.rpc import admission
 from infeed_server.rpc.admission import Admission
 from infeed_server.rpc.limits import Limits, client_name
 from infeed_server.rpc.status import CallError
+from infeed_server.serving.auth import Caller
 
 METHODS = {
     "streams": "/x/StreamBatches",
@@ -20,9 +21,12 @@ METHODS = {
 }
 
 
-def call(kind: str, peer: str = "10.0.0.1:5", certificate: bytes | None = None) -> Any:
+def call(kind: str, peer: str = "10.0.0.1:5", authorization: str | None = None) -> Any:
     return SimpleNamespace(
-        method=METHODS[kind], peer=lambda: peer, client_certificate=certificate, authorization=None
+        method=METHODS[kind],
+        peer=lambda: peer,
+        client_certificate=None,
+        authorization=authorization,
     )
 
 
@@ -55,6 +59,15 @@ def test_refusal_names_the_limit_and_its_option(
         with counts.admit(call(kind)):
             assert counts.open_calls(kind) == 2
     assert not counts._open[kind], "clients without a call are forgotten"
+
+
+def test_calls_behind_one_host_count_by_token() -> None:
+    by_token: Any = SimpleNamespace(authenticate=Caller)
+    counts = Admission(Limits(peer_calls=1), by_token)
+    one, same, other = (call("calls", authorization=name) for name in ("a", "a", "b"))
+    refused = pytest.raises(CallError, match="a has 1 calls open")
+    with counts.admit(one), counts.admit(other), refused, counts.admit(same):
+        pass
 
 
 def test_clients_of_a_unix_socket_have_only_the_total_limit() -> None:

@@ -20,7 +20,6 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-import infeed
 from infeed.http2.tls_config import TLS
 from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
@@ -278,20 +277,6 @@ def test_health_without_a_token_is_of_the_server_alone(
             except grpc.RpcError as error:
                 codes.append(error.code().name)
     assert codes == ["OK", "NOT_FOUND" if has_tokens else "OK"]
-
-
-@pytest.mark.parametrize("refuses_first", [False, True])
-def test_feed_excludes_a_server_that_refuses_it(
-    start: Any, tokens: Any, caplog: pytest.LogCaptureFixture, refuses_first: bool
-) -> None:
-    refusing = start(authenticator=TokenAuthenticator(tokens())).address
-    servers = [start().address, refusing]
-    target = ",".join(reversed(servers) if refuses_first else servers)
-    with infeed.connect(target, "held") as feed:
-        for number in range(50):
-            assert feed.next(100).start == 4 * number
-        assert feed.stats().servers == (servers[0],)
-    assert f"{refusing} is left out of the feed for now: AuthenticationError: " in caplog.text
 
 
 # Changes while a stream is open.

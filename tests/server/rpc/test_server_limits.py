@@ -12,12 +12,10 @@ import grpc
 import pytest
 
 from infeed.shared.errors import AuthenticationError, ServerUnavailableError
-from infeed.v1 import feed_service_pb2
-from infeed_server.rpc import admission, limits
+from infeed_server.rpc import limits
 from infeed_server.rpc import server as rpc_server
 from infeed_server.rpc.limits import Limits, max_connections
 from infeed_server.rpc.server import SERVICE
-from infeed_server.serving.auth import Caller
 
 GET = f"/{SERVICE}/GetPipeline"
 
@@ -58,68 +56,27 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("kind", METHODS)
 def test_call_beyond_its_limit_is_refused(
-    start: Any,
-    open_calls: Any,
-    eventually: Any,
-    error_of: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
+    start: Any, open_calls: Any, eventually: Any, error_of: Any
 ) -> None:
-    monkeypatch.setattr(admission, "MAX_HEALTH_CALLS", 2)
-    live = start(limits=Limits(max_streams=2, max_calls=2))
+    live = start(limits=Limits(max_streams=2))
     counts = live.server._admission
     with grpc.insecure_channel(live.address) as channel:
         calls = open_calls(channel)
         for _ in range(2):
-            calls.open(METHODS[kind])
-        eventually(lambda: counts.open_calls(kind) == 2, "both are open")
+            calls.open(METHODS["streams"])
+        eventually(lambda: counts.open_calls("streams") == 2, "both are open")
         with pytest.raises(grpc.RpcError) as caught:
-            next(calls.open(METHODS[kind]))
+            next(calls.open(METHODS["streams"]))
         code, error = error_of(caught.value)
         assert code == "RESOURCE_EXHAUSTED"
         assert isinstance(error, ServerUnavailableError)  # which clients retry
-        assert error.metadata == {"limit": kind}
-        # Other kinds have their own limits.
-        for method in (method for other, method in METHODS.items() if other != kind):
-            calls.open(method)
-        eventually(lambda: sum(map(counts.open_calls, METHODS)) == 4, "the others are open")
-        # A call that ends makes room.
+        assert error.metadata == {"limit": "streams"}
+        calls.open(GET)  # other kinds have their own limits
+        eventually(lambda: counts.open_calls("calls") == 1, "it is open")
         calls.calls[0].cancel()
-        eventually(lambda: counts.open_calls(kind) == 1, "it is no longer counted")
-        calls.open(METHODS[kind])
-        eventually(lambda: counts.open_calls(kind) == 2, "another call is open")
-    assert live.reported("infeed_refused", "streams" if kind == "streams" else "calls") == 1
-
-
-class ByName:
-    """Takes the authorization for a token's name."""
-
-    def authenticate(self, authorization: str | None, client: str = "") -> Any:
-        del client
-        return Caller(authorization or "nameless")
-
-
-def get(channel: grpc.Channel, token: str = "") -> bytes:
-    message = feed_service_pb2.GetPipelineRequest(name="held").SerializeToString()
-    answer: bytes = channel.unary_unary(GET)(
-        message, timeout=60, metadata=[("authorization", token)]
-    )
-    return answer
-
-
-def test_calls_behind_one_host_count_by_token(
-    start: Any, open_calls: Any, error_of: Any, eventually: Any
-) -> None:
-    live = start(authenticator=ByName(), limits=Limits(peer_calls=1))
-    with grpc.insecure_channel(live.address) as channel:
-        open_calls(channel).open(GET)
-        eventually(lambda: live.server._admission.open_calls("calls") == 1, "it is open")
-        with pytest.raises(grpc.RpcError) as caught:
-            get(channel)
-        assert error_of(caught.value)[1].metadata["limit"] == "calls"
-        assert get(channel, "b")
+        eventually(lambda: counts.open_calls("streams") == 1, "it is no longer counted")
+    assert live.reported("infeed_refused", "streams") == 1
 
 
 @pytest.mark.parametrize("method", [METHODS["streams"], GET, "/a/b"])

@@ -7,12 +7,9 @@ import errno
 import fcntl
 import mmap
 import os
-import resource
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +46,6 @@ def budget() -> MemoryBudget:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "server")
-
-
-@pytest.fixture
-def one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the second socket serve one peer at a time."""
-    monkeypatch.setattr(shared_memory, "_MAX_PEERS", 1)
 
 
 @pytest.fixture
@@ -156,16 +147,6 @@ def test_a_block_that_is_returned_late_takes_no_memory(
     assert budget.used == 0
 
 
-def test_a_batch_that_is_larger_than_a_block_stays_in_chunks(budget: MemoryBudget) -> None:
-    pool = BlockPool(1, SIZE // 2, budget)
-    descriptors(pool)
-    assert not pool.place(REQUEST, batch(1)).header.block
-
-
-def test_a_client_gets_128_blocks_at_most(budget: MemoryBudget) -> None:
-    assert BlockPool(1 << 62, SIZE, budget).count == 128
-
-
 def test_a_client_that_has_not_mapped_the_blocks_gets_none(budget: MemoryBudget) -> None:
     pool = BlockPool(1, SIZE, budget)
     descriptors(pool, answer=b"")
@@ -178,24 +159,6 @@ def test_blocks_that_are_mapped_after_the_end_are_not_used(budget: MemoryBudget)
     descriptors(pool)
     assert not pool.place(REQUEST, batch(1)).header.block
     assert budget.used == 0
-
-
-@pytest.mark.usefixtures("one_peer")
-def test_a_server_that_was_short_of_descriptors_goes_on(
-    memory: SharedMemory, path: str, share: Any
-) -> None:
-    pool = memory.open_pool(1, SIZE)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket(socket.AF_UNIX) as connection:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-        try:
-            connection.connect(path + SOCKET_SUFFIX)
-            connection.sendall(b"unknown")  # it has a descriptor for this one only
-            time.sleep(0.05)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    share(pool)
-    memory.close_pool(pool)
 
 
 def test_a_server_short_of_descriptors_shares_nothing(
@@ -225,25 +188,6 @@ def test_a_kernel_without_the_noexec_flag_shares_memory(
     pool = memory.open_pool(1, SIZE)
     share(pool)
     memory.close_pool(pool)
-
-
-def test_no_descriptor_is_left_by_memory_that_cannot_be_made(
-    budget: MemoryBudget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    created: list[int] = []
-
-    def refuse(file: int, _: int) -> None:
-        created.append(file)
-        assert not os.get_inheritable(file)
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-
-    monkeypatch.setattr("os.ftruncate", refuse)
-    ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(OSError, match=r"\[Errno 27\]"):
-        BlockPool(1, SIZE, budget).share(ours)
-    for file in created:
-        with pytest.raises(OSError, match=r"\[Errno 9\]"):
-            os.fstat(file)
 
 
 # --- attacks of a client ---
@@ -329,25 +273,6 @@ def test_a_client_that_says_nothing_is_disconnected(
         assert silent.recv(1) == b""
 
 
-@pytest.mark.usefixtures("one_peer")
-def test_clients_wait_while_there_are_too_many(
-    memory: SharedMemory, path: str, share: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_memory, "_PEER_TIMEOUT_SECONDS", 600.0)
-    monkeypatch.setattr("infeed.wire.shared_memory._TIMEOUT_SECONDS", 0.05)
-    pool = memory.open_pool(1, SIZE)
-    for _ in range(3):
-        with socket.socket(socket.AF_UNIX) as silent:
-            silent.connect(path + SOCKET_SUFFIX)
-            with pytest.raises(TimeoutError):
-                share(pool)
-    monkeypatch.setattr("infeed.wire.shared_memory._TIMEOUT_SECONDS", 60.0)
-    other = memory.open_pool(1, SIZE)
-    share(other)
-    memory.close_pool(other)
-    memory.close_pool(pool)
-
-
 def test_nothing_is_left_open(memory: SharedMemory, share: Any) -> None:
     def count() -> int:
         maps = Path("/proc/self/maps").read_text().count("memfd:infeed-block")
@@ -366,17 +291,6 @@ def test_nothing_is_left_open(memory: SharedMemory, share: Any) -> None:
 # --- the server ---
 
 
-def test_peers_that_say_nothing_delay_no_client(
-    memory: SharedMemory, share: Any, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_memory, "_PEER_TIMEOUT_SECONDS", 600.0)
-    with ExitStack() as stack:
-        for _ in range(30):
-            peer = stack.enter_context(socket.socket(socket.AF_UNIX))
-            peer.connect(path + SOCKET_SUFFIX)
-        assert share(memory.open_pool(2, SIZE)).lend(1, SIZE).size == SIZE
-
-
 def test_a_leftover_is_replaced_and_the_socket_removed(path: str, budget: MemoryBudget) -> None:
     leftover = socket.socket(socket.AF_UNIX)
     leftover.bind(path + SOCKET_SUFFIX)
@@ -385,15 +299,6 @@ def test_a_leftover_is_replaced_and_the_socket_removed(path: str, budget: Memory
     assert memory.refusal == ""
     memory.stop()
     assert not Path(path + SOCKET_SUFFIX).exists()
-
-
-def test_a_file_in_place_of_the_socket_is_kept(path: str, budget: MemoryBudget) -> None:
-    file = Path(path + SOCKET_SUFFIX)
-    file.write_text("data")
-    memory = SharedMemory(path, budget)
-    assert f"cannot share memory at {path}.blocks: [Errno 98]" in memory.refusal
-    memory.stop()
-    assert file.read_text() == "data"
 
 
 def test_a_socket_that_cannot_be_bound_is_a_refusal(tmp_path: Path, budget: MemoryBudget) -> None:

@@ -17,7 +17,6 @@ import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from PIL import Image
 from tests.harness.http_get import fetch
-from tests.harness.tfrecords import write_records
 from tests.harness.waiting import wait_until
 
 import infeed
@@ -128,30 +127,6 @@ def test_control_plane_answers_while_sources_are_opened(new_address: Callable[[]
     }
 
 
-def test_failing_first_batch_is_served_and_reported() -> None:
-    def raises() -> tf.data.Dataset:
-        def check(x: tf.Tensor) -> int:
-            raise KeyError("no such row")
-
-        return tf.data.Dataset.range(8).map(
-            lambda x: {"x": tf.ensure_shape(tf.py_function(check, [x], tf.int64), [])}
-        )
-
-    definitions = {"bad": dataset(raises), "good": arrays()}
-    with Server(definitions, ServerOptions(LOCAL, LOCAL)) as server:
-        assert health_status(server) == "NOT_SERVING"
-        status, text = get(server.http_address, "/readyz")
-        assert status == 503
-        pipelines = json.loads(text)["pipelines"]
-        assert pipelines["good"]["ready"]
-        assert "KeyError: 'no such row'" in pipelines["bad"]["reason"]
-        assert health_status(server, "bad") == "NOT_SERVING"
-        assert health_status(server, "good") == "SERVING"
-        assert read_samples(server, "good") == list(range(8))
-        with pytest.raises(infeed.UserCodeError, match="no such row"):
-            read_samples(server, "bad")
-
-
 @pytest.mark.parametrize("policy", ["all", "any"])
 def test_pipeline_with_a_bad_sample_at_first_is_not_ready(policy: Any) -> None:
     words = np.array([b"0", b"one", *(b"%d" % i for i in range(2, 8))])
@@ -178,24 +153,6 @@ def test_pipeline_with_a_bad_sample_at_first_is_not_ready(policy: Any) -> None:
             start = feed.state()
         with infeed.connect(target, "bad", state={**start, "position": 2}) as feed:
             assert feed.next(30)["x"].tolist() == [2, 3]
-
-
-def test_server_is_ready_once_a_fault_of_storage_has_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("infeed_server.storage.faults._sleep", lambda _: None)
-    monkeypatch.setattr("infeed_server.runtime.warm_up._WARM_UP_INTERVAL_SECONDS", 0.01)
-    file, away = tmp_path / "a.tfrecord", tmp_path / "away"
-    write_records(file, [b""])
-    source = {"tfrecord": str(file), "features": {"x": {"type": "int64", "max_length": 1}}}
-    definition = parse({"source": source, "batch": {"size": 1}})
-    server = Server({"n": definition}, ServerOptions(LOCAL, None))
-    file.rename(away)
-    with server:
-        assert "a.tfrecord: No such file" in server.health.overall.reason
-        away.rename(file)
-        wait_until(lambda: server.health.overall.ready, "the server is ready")
-        assert server.health.parts["n"].reason == "its first batch is made"
 
 
 def test_server_is_not_ready_while_its_files_are_away(
@@ -247,12 +204,6 @@ def test_other_pipelines_are_served_beside_a_broken_one(tmp_path: Path) -> None:
     away = {"away": pipelines["away"]}
     with pytest.raises(infeed.SourceError, match=r"away\.npz"):
         Server(away, ServerOptions(LOCAL, None, skip_broken=True))
-
-
-def test_a_file_of_broken_pipelines_alone_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text("pipelines: {n: {source: {arrays: a.npz}, batch: {sise: 4}}}")
-    with pytest.raises(infeed.ConfigError, match="sise"):
-        load(str(tmp_path / "p.yaml"), skip_broken=True)
 
 
 def test_error_while_opening_frees_everything(new_address: Callable[[], str]) -> None:

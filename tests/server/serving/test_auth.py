@@ -97,12 +97,6 @@ def test_unknown_token_is_refused(token_file: str, token: str) -> None:
     assert (token or ANN) not in text
 
 
-@pytest.mark.parametrize("case", [str.upper, str.lower, str.title])
-def test_hash_is_case_insensitive(write: Write, case: Callable[[str], str]) -> None:
-    one = grant(ANN, "ann", "*")
-    TokenAuthenticator(write({**one, "sha256": case(one["sha256"])})).authenticate(f"Bearer {ANN}")
-
-
 # Pipelines.
 
 

@@ -73,11 +73,6 @@ def test_yaml_and_python_give_equal_transforms() -> None:
     assert LIST.validate_python(list(python)) == python
 
 
-def test_only_transforms_named_random_are_random() -> None:
-    assert all(transform.name == name for name, transform in REGISTRY.items())
-    assert all(name == name.lower() for name in REGISTRY)
-
-
 def test_identity_is_json_with_every_option() -> None:
     one = Resize(field="x", size=(1, 2))
     assert one.identity() == {

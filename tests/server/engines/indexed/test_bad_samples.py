@@ -18,7 +18,6 @@ import infeed
 from infeed.shared.errors import SampleError
 from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed import bad_samples
-from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.engines.indexed.examination import find_bad_sample
 from infeed_server.engines.indexed.quarantine import Quarantine
@@ -51,38 +50,6 @@ def test_each_recent_bad_sample_is_listed_once_with_its_count(serve: Any, number
     assert sorted(item["sample_id"] for item in recent) == [3, 17, 18]
     # A sample is known to be bad after its first failure, but not to batches in progress.
     assert all(item["count"] >= 5 for item in recent)
-
-
-def test_bad_sample_costs_no_other_of_its_batch(
-    serve: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failed: list[tuple[int, list[int]]] = []
-    handle = BadSampleHandler.handle
-
-    def note(self: BadSampleHandler, task: BatchTask, *rest: Any) -> None:
-        failed.append((task.request.start, task.index[task.left].tolist()))
-        handle(self, task, *rest)
-
-    monkeypatch.setattr(BadSampleHandler, "handle", note)
-    images = np.array([*([jpeg(number) for number in range(8)] * 2), b"no image"], object)
-    crop = [
-        {"decode_image": {"field": "image", "channels": 3}},
-        {"random_resized_crop": {"field": "image", "size": [4, 4]}},
-    ]
-    pipeline = numbers(source={"arrays": {"image": images}}, transforms=crop, on_error="substitute")
-    server = serve({"n": pipeline})
-    delivered = {}
-    for size in (4, 1):
-        failed.clear()
-        with infeed.connect(str(server.address), "n", batch_size=size, epochs=9) as feed:
-            batches = list(feed)
-        assert {sample for _, left in failed for sample in left} == {16}
-        fields = [(batch.sample_ids, batch.mask, batch["image"]) for batch in batches]
-        delivered[size] = [
-            np.concatenate(field)[: 9 * 17 // 4 * 4] for field in zip(*fields, strict=True)
-        ]
-    for of_four, alone in zip(delivered[4], delivered[1], strict=True):
-        assert np.array_equal(of_four, alone)
 
 
 def test_each_good_sample_is_made_once(numbers: Any, tmp_path: Path) -> None:
@@ -169,6 +136,8 @@ def test_quarantine_log_has_each_sample_once(tmp_path: Path) -> None:
     task.assign_samples()
     for slot in (1, 2, 1):
         assert quarantine.add(bad_sample(slot), task, int(np.flatnonzero(task.index == slot)[0]))
+    blocked = Quarantine(str(file / "bad.jsonl"), "photos", "mask")
+    assert not blocked.add(bad_sample(1), task, 0), "its log cannot be written"
     assert [(bad["sample_id"], bad["count"]) for bad in quarantine.to_json()] == [(1, 2), (2, 1)]
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["sample_id"] for line in lines] == ["1", "2"]
@@ -183,32 +152,6 @@ def test_quarantine_log_has_each_sample_once(tmp_path: Path) -> None:
             "error": "sample 1 is bad",
         }.items()
     )
-
-
-def test_bad_sample_without_a_line_in_the_log_is_counted(
-    serve: Any, numbers: Any, tmp_path: Path
-) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-
-    def fails_for_two(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        bad = tf.debugging.assert_none_equal(sample["x"], tf.constant(2, tf.int64))
-        with tf.control_dependencies([bad] if bad is not None else []):
-            return {"x": tf.identity(sample["x"])}
-
-    pipeline = numbers(
-        source={"arrays": {"x": np.arange(8)}},
-        transforms=[{"map": {"function": fails_for_two}}],
-        on_error="substitute",
-        quarantine=str(blocked / "bad.jsonl"),
-    )
-    server = serve({"n": pipeline})
-    with infeed.connect(str(server.address), "n", batch_size=8, epochs=1) as feed:
-        assert 2 not in feed.next(60).sample_ids
-    (shown,) = server.instrument.observer.to_json({})["pipelines"]
-    assert shown["totals"]["quarantine_failures"] == 1
-    name = "infeed_quarantine_failures_total"
-    assert server.instrument.monitor.registry.get_sample_value(name, {"pipeline": "n"}) == 1
 
 
 @pytest.mark.parametrize("crop", [[], [{"center_crop": {"field": "image", "size": [2, 2]}}]])

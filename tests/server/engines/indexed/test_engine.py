@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 import infeed
 from infeed_server.engines.base import Request, Trainer
-from infeed_server.engines.indexed import engine
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
 
 N = 40
@@ -47,25 +45,6 @@ def test_padding_is_zero_and_masked(server: Any) -> None:
         assert (batch["twice"][~batch.mask] == 0).all()
 
 
-def test_streams_of_several_batch_sizes_get_the_same_order(server: Any) -> None:
-    results: dict[int, list[int]] = {}
-
-    def read(size: int) -> None:
-        with infeed.connect(
-            str(server.address), "numbers", batch_size=size, epochs=1, remainder="pad"
-        ) as feed:
-            results[size] = [int(i) for batch in feed for i in batch.sample_ids[batch.mask]]
-
-    threads = [threading.Thread(target=read, args=(size,)) for size in (1, 3, 7, 64)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    expected = results[1]
-    assert sorted(expected) == list(range(N))
-    assert all(ids == expected for ids in results.values())
-
-
 def test_finish_on_the_server_gives_the_same_bits(serve: Any, numbers: Any) -> None:
     arrays = {"x": np.arange(N * 3, dtype=np.uint8).reshape(N, 3), "y": np.arange(N) % 5}
     pipeline = numbers(
@@ -88,35 +67,6 @@ def test_finish_on_the_server_gives_the_same_bits(serve: Any, numbers: Any) -> N
             assert one[name].dtype == np.float32
             assert one[name].tobytes() == other[name].tobytes()
     assert (runs[0][-1]["x"][~runs[0][-1].mask] == 0).all()
-
-
-def test_batch_sizes_in_use_are_limited(
-    serve: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "_MAX_SIZES_IN_USE", 2)
-    address = str(serve({"numbers": numbers()}).address)
-
-    def feed(size: int) -> infeed.Feed:
-        return infeed.connect(address, "numbers", batch_size=size, reconnect_timeout=0.5)
-
-    with feed(4) as one, feed(5) as two:
-        assert [len(next(item)["x"]) for item in (one, two)] == [4, 5]
-        with (
-            feed(6) as third,
-            pytest.raises(infeed.ServerUnavailableError, match=r"it serves 2 sizes \(4, 5\)"),
-        ):
-            third.next(timeout=60)
-        with feed(5) as another:  # a size in use
-            assert len(next(another)["x"]) == 5
-        two.close()
-        deadline = time.monotonic() + 60
-        while True:  # the server notices the close a moment later
-            try:
-                with feed(6) as third:
-                    assert len(third.next(timeout=60)["x"]) == 6
-                break
-            except infeed.ServerUnavailableError:
-                assert time.monotonic() < deadline
 
 
 def test_failed_pipeline_fails_all_its_requests_and_is_replaced(

@@ -17,7 +17,6 @@ from tests.harness.native_double import DecoderDouble, require_decoder
 from tests.harness.recorded import RecordedEvents
 from tests.harness.tfrecords import example, write_records
 
-import infeed
 from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.cache import store
 from infeed_server.engines.base import HostBatch, Request, Trainer
@@ -29,8 +28,6 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
-from infeed_server.runtime.options import ServerOptions
-from infeed_server.runtime.server import Server
 from infeed_server.transforms.images.jpeg import END_OF_IMAGE
 
 DECODE: dict[str, Any] = {"decode_image": {"field": "image", "max_pixels": 2060}}
@@ -169,19 +166,6 @@ def test_batches_are_those_of_tensorflow(
         assert sum(counts_of(engine).values()) >= 48
 
 
-def test_graph_gets_no_bytes_of_decoded_pictures(double: Any, tmp_path: Path) -> None:
-    double(lambda record: len(record) % 2)
-    definition = {"source": source_of("arrays", tmp_path), "transforms": STEPS["behind"]}
-    columns = {"image": np.array(pictures(), object), "label": np.arange(24)}
-    pipeline = parse({**definition, "batch": 6})
-    native = plan_indexed("p", pipeline, pipeline.open(), decoder="auto").native
-    assert native is not None
-    left = native.make(columns, np.zeros((24, 2), np.int64), map).left
-    is_empty = left["image"] == b""
-    np.testing.assert_array_equal(is_empty, left["native/decoded"])
-    assert native.counts.by_status()["decoded"] == np.count_nonzero(is_empty)
-
-
 @pytest.mark.parametrize("steps", ["crop", "behind"])
 def test_pictures_that_are_cut_off_wait_for_their_examination(
     double: Any, tmp_path: Path, steps: str
@@ -316,41 +300,6 @@ def test_damaged_pictures_of_two_fields_are_those_of_tensorflow(
     }
     engine = assert_decoders_agree(definition, tmp_path)
     assert {"damaged", "progressive"} <= set(counts_of(engine))
-
-
-def test_servers_with_either_decoder_serve_one_feed(
-    double: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    caplog.set_level("INFO", "infeed_server")
-    double(lambda record: len(record) % 5 == 0)
-    definition = parse(
-        {
-            "source": source_of("arrays", tmp_path),
-            "shuffle": {"seed": 1},
-            "transforms": STEPS["crop"],
-            "batch": 4,
-            "on_error": "mask",
-        }
-    )
-
-    def server(decoder: str) -> Server:
-        return Server({"p": definition}, ServerOptions("127.0.0.1:0", None, decoder=decoder))
-
-    def batches(*servers: Server) -> list[Any]:
-        addresses = ",".join(str(server.address) for server in servers)
-        with infeed.connect(addresses, "p", epochs=4) as feed:
-            return [(batch.sample_ids, batch.mask, batch["image"]) for batch in feed]
-
-    with server("tensorflow") as plain, server("native") as native:
-        expected = batches(plain)
-        for batch, other in zip(batches(plain, native), expected, strict=True):
-            assert all(map(np.array_equal, batch, other))
-        for batch, other in zip(batches(native), expected, strict=True):
-            assert all(map(np.array_equal, batch, other))
-    lines = [record.getMessage() for record in caplog.records]
-    assert "p: TensorFlow decodes the pictures: --decoder tensorflow" in lines
-    assert "p: infeed-jpeg decodes the JPEGs" in lines
 
 
 def test_native_is_refused_where_it_cannot_decode(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import yaml
 
-import infeed
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import from_yaml, parse
@@ -108,39 +106,6 @@ def test_a_substitute_of_a_bad_sample_is_not_removed() -> None:
     assert {*range(N)} - {*drawn} == {*REMOVED}
 
 
-def test_skipped_steps_are_those_of_the_run_without_skip() -> None:
-    kept = [step for step in range(30) if step not in (2, 3, 20)]
-    shuffle = {"mode": "global"}
-    with serving(shuffle=shuffle) as engine:
-        plain = read(engine, 30)
-    for seed in (SEED, SEED + 1):
-        with serving(shuffle=shuffle, skip=[[2, 4], [20, 21]]) as engine:
-            assert engine.spec.sample_count == N
-            found = read(engine, len(kept), seed)
-        for number, (step, batch) in enumerate(zip(kept, found, strict=True)):
-            assert batch.start == number * SIZE
-            if seed == SEED:
-                assert same_slots(plain[step], batch).all()
-                assert batch.epoch == plain[step].epoch
-            else:
-                assert not same_slots(plain[step], batch).all()
-
-
-def test_added_samples_change_a_slot_of_an_epoch_each() -> None:
-    stable, more = {"order": "stable"}, 7
-    with serving(shuffle=stable) as engine:
-        before = engine.order(SEED).last
-    with serving(shuffle=stable, add=[images(N, 3), images(N + 3, more - 3)]) as engine:
-        after = engine.order(SEED).last
-        assert engine.spec.sample_count == N + more
-        for batch in read(engine, 20):
-            assert (batch.arrays["x"] == batch.sample_ids).all()
-    offsets = np.arange(N)
-    for epoch in range(20):
-        changed = before.samples(epoch, offsets) != after.samples(epoch, offsets)
-        assert changed.sum() <= more
-
-
 def double(sample: dict[str, Any]) -> dict[str, Any]:
     return {**sample, "x": sample["x"] * 2}
 
@@ -193,16 +158,3 @@ def test_an_audit_of_the_whole_is_exact(
     assert report.outcome.end == 2 * count - 5 * 4
     assert sum(epoch.left_out for epoch in report.epochs) == 5 * 4
     assert report.total("substituted") <= 2 * removed
-
-
-def test_ranks_jump_alike(shared: Callable[..., Any], numbers: Any) -> None:
-    address = str(shared({"numbers": numbers(skip=[[1, 3]], batch={"size": 4})}).address)
-    feeds = [
-        infeed.connect(address, "numbers", batch_size=2, shard=infeed.Shard(rank, 2), epochs=2)
-        for rank in range(2)
-    ]
-    with feeds[0], feeds[1]:
-        steps = list(zip(*feeds, strict=True))
-    assert len(steps) == (80 - 8) // 4
-    starts = [batch.start for step in steps for batch in step]
-    assert all(other - one == 2 for one, other in pairwise(starts))

@@ -150,14 +150,6 @@ def test_batches_are_shared_with_every_connection_of_another_feed(opened: Any) -
     assert one.engine.shared.kept_bytes == 0
 
 
-def test_ranks_with_one_feed_id_are_two_feeds(opened: Any) -> None:
-    one = opened()
-    fast, last = (one.open(rank=rank, world_size=2, feed_id="a") for rank in (0, 1))
-    slow = one.open(rank=1, world_size=2)
-    read(slow, 8), read(fast, 16), read(last, 24)
-    assert one.engine.shared.kept_bytes == BATCH_BYTES, "for the slow one alone"
-
-
 @pytest.mark.parametrize("leaves", [True, False])
 def test_memory_of_a_batch_that_is_dropped_is_free_at_once(opened: Any, leaves: bool) -> None:
     """Not when the garbage collector looks for cycles, which may be many batches later."""
@@ -239,19 +231,6 @@ def test_what_a_slow_stream_asks_for_next_is_kept(opened: Any) -> None:
     shared = one.samples.get("shared", 0)
     read(slow, 8), read(slow, 16)
     assert one.samples["shared"] == shared + 16
-
-
-def test_batches_that_no_stream_wants_make_room_first(opened: Any) -> None:
-    one = opened(memory=50_000)
-    fast, slow, jumping = one.open(), one.open(), one.open()
-    read(slow, 0), read(jumping, 40)
-    read(fast, 8), read(fast, 48)  # one for each
-    read(jumping, 0, seed=6)
-    read(fast, 16)
-    shared = one.samples.get("shared", 0)
-    read(slow, 8), read(slow, 16)
-    assert one.samples["shared"] == shared + 16
-    assert one.engine.shared.kept_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -344,24 +323,6 @@ def test_stream_without_room_waits_for_shared_batches_too(opened: Any) -> None:
     assert held() <= 16
     for answer in answers:
         answer.result(60), slow.on_sent()
-
-
-@pytest.mark.parametrize("size", [16, 4])
-def test_too_few_good_samples_fail_a_batch_beside_any_others(opened: Any, size: int) -> None:
-    """About 95 draws for each slot, of which a batch has a thousand."""
-    outcomes = set()
-    for others in ((), (8, 4), (16,)):
-        one = opened(on_error="substitute")
-        one.rows.bad = range(1, N)
-        for other in others:
-            session = one.open(other)
-            ask(session, 0, other, other).exception(60)
-            session.on_sent()
-        outcomes.add(repr(ask(one.open(size), 0, size, size).exception(60)))
-    (outcome,) = outcomes
-    assert ("no good sample found in 1000 draws for the batch at position 0" in outcome) == (
-        size == 16
-    )
 
 
 def test_stream_of_a_size_too_many_leaves_no_quota(
