@@ -37,7 +37,7 @@ def problem_of(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def new_console(width: int = _MIN_WIDTH, file: TextIO | None = None) -> Console:
+def new_console(file: TextIO | None = None, *, width: int = _MIN_WIDTH) -> Console:
     """Returns a console for tables, on standard output unless a file is given; where it is no
     terminal, a line has at least this width."""
     console = Console(file=file)
