@@ -38,6 +38,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 2.5}, f"an integer {BATCH_SIZE} 2.5 (float)"),
     ({"batch_size": True}, f"an integer {BATCH_SIZE} True (bool)"),
     ({"batch_size": 2**70}, f"{BATCH_SIZE} {2**70}"),
+    ({"connections": 17}, "from 1 to 16, not 17"),
     ({"seed": -1}, "from 0 to 2^63 - 1, or None for the pipeline's, not -1"),
     ({"epochs": 0}, f"{EPOCHS} 0"),
     ({"epochs": 2**62}, f"from 1 to {(2**63 - 1) // 8}, not {2**62}"),

@@ -16,7 +16,6 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
-from infeed import feed as feed_module
 from infeed.prefetch import prefetcher as prefetcher_module
 from infeed.rpc import channel as channel_module
 from infeed.shared.errors import (
@@ -262,37 +261,6 @@ def test_timeout_raises_a_stall_error_and_the_feed_continues(arrays: Any) -> Non
         assert feed.next(HANG_SECONDS).start == 8
 
 
-def test_long_wait_is_logged(
-    arrays: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    requested, release = threading.Event(), threading.Event()
-
-    def wait(start: int) -> None:
-        if start == 4:
-            requested.set()
-            release.wait(HANG_SECONDS)
-
-    def messages() -> list[str]:
-        return [record.getMessage() for record in caplog.records]
-
-    def release_after_two_warnings() -> None:
-        until(lambda: len(messages()) >= 2)
-        release.set()
-
-    releaser = threading.Thread(target=release_after_two_warnings)
-    with connect(FakeTransport(arrays, batch_size=4, before_batch=wait)) as feed:
-        next(feed)
-        assert requested.wait(HANG_SECONDS)
-        monkeypatch.setattr(feed_module, "STALL_WARNING_INTERVAL_SECONDS", 0.05)
-        releaser.start()
-        assert next(feed).start == 4
-    releaser.join()
-    expected = "fake: position 4 of 'fake': no batch within {} s; requested"
-    for message, seconds in zip(messages(), ("0.05", "0.1"), strict=False):
-        assert message.startswith(expected.format(seconds))
-        assert message.endswith("still waiting")
-
-
 @pytest.mark.parametrize("transforms", [(), (Normalize("image", scale=255.0),)])
 def test_close_wakes_a_waiting_trainer(
     arrays: Any, monkeypatch: pytest.MonkeyPatch, transforms: Any
@@ -470,29 +438,3 @@ def test_finish_none_leaves_the_transforms_to_the_consumer() -> None:
     with infeed.connect("fake", "fake", transport=transport) as feed:
         assert feed.element_spec == transport.spec.element_spec
         assert feed.pending_transforms == ()
-
-
-@pytest.mark.parametrize(
-    ("options", "window"), [({"prefetch_batches": 3}, 3), ({"prefetch_bytes": 1}, 2)]
-)
-def test_feed_requests_no_more_than_its_window(options: dict[str, Any], window: int) -> None:
-    starts: list[int] = []
-    transport = FakeTransport({"x": np.arange(800)}, before_batch=starts.append)
-    with infeed.connect("fake", "fake", transport=transport, **options) as feed:
-        for step in range(5):
-            until(lambda step=step: len(starts) == step + window)
-            next(feed)
-        assert feed.stats().prefetch_limit_bytes == 64 * window
-
-
-def test_a_feed_again_begins_where_it_began(fake: FakeTransport) -> None:
-    with infeed.connect("fake", "fake", transport=fake) as feed:
-        next(feed)
-        state = feed.state()
-    with infeed.connect("fake", "fake", transport=fake, state=state, epochs=1) as feed:
-        starts = [batch.start for batch in feed]
-        for _ in range(2):
-            with feed.again() as again:
-                assert [batch.start for batch in again] == starts
-    with pytest.raises(FeedClosedError, match="was closed"):
-        feed.again()

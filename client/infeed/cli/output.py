@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.printable import printable
+from infeed.shared.printable import printable, printable_lines
 from infeed.shared.spec import PipelineSpec
 
 _SAME = ("name", "batch_size", "seed", "remainder", "on_error", "fingerprint", "server_version")
+
+_MIN_WIDTH = 120
+"""Characters of a line of a report that is not written to a terminal."""
 
 JsonFile = Annotated[
     str | None,
@@ -34,9 +37,10 @@ def problem_of(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def new_console(width: int) -> Console:
-    """Returns the standard output; where it is no terminal, a line has at least this width."""
-    console = Console()
+def new_console(file: TextIO | None = None, *, width: int = _MIN_WIDTH) -> Console:
+    """Returns a console for tables, on standard output unless a file is given; where it is no
+    terminal, a line has at least this width."""
+    console = Console(file=file)
     if not console.is_terminal:
         console.width = max(console.width, width)
     return console
@@ -44,7 +48,13 @@ def new_console(width: int) -> Console:
 
 def print_line(console: Console, text: str) -> None:
     """Prints text from a server as it is: one line, without colours, markup or control codes."""
-    console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
+    print_lines(console, printable(text))
+
+
+def print_lines(console: Console, text: str) -> None:
+    """Prints text of several lines as it is: a path that is wrapped at the terminal's width cannot
+    be copied."""
+    console.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:

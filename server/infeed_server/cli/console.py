@@ -19,25 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from infeed.shared.printable import printable_lines
-
-_MIN_WIDTH = 120
-"""Characters of a line of a report that is not written to a terminal."""
-
 console = Console(stderr=True)
-
-
-def report_console(file: TextIO | None = None) -> Console:
-    """Returns a console for a report with tables; None: on standard output."""
-    out = Console(file=file)
-    if not out.is_terminal:
-        out.width = max(out.width, _MIN_WIDTH)
-    return out
-
-
-def print_line(out: Console, text: str) -> None:
-    """Prints text as it is: a path that is wrapped at the terminal's width cannot be copied."""
-    out.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def announce(address: str, http: str | None, out: TextIO | None = None) -> None:

@@ -128,22 +128,6 @@ def test_frames_split_at_any_byte() -> None:
         split += 1
 
 
-def test_graceful_goaway_lets_the_response_complete(start_request: Start) -> None:
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.answer()
-        talk.data(b"some ")
-        for last in (0x7FFFFFFF, 1):
-            talk.send(talk.frame(7, 0, 0, struct.pack(">II", last, 0) + b"leaving"))
-            talk.data(b"data ")
-        talk.answer(TRAILERS, end=True)
-        talk.until_closed()
-
-    request = start_request(script)
-    assert read_all(request) == b"some data data "
-    assert request.trailers == dict(TRAILERS)
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [

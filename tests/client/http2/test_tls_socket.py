@@ -295,22 +295,6 @@ def test_invalid_record_after_the_handshake_is_retryable(
         client.receive(memoryview(bytearray(9)), SECONDS)
 
 
-@pytest.mark.parametrize("how", ["close_notify", "end"])
-def test_receive_returns_zero_at_the_end(secure_peer: Any, new_client: Any, how: str) -> None:
-    def script(tls: ssl.SSLSocket) -> None:
-        tls.sendall(b"ab")
-        if how == "close_notify":
-            with contextlib.suppress(OSError):
-                tls.setblocking(False)  # it does not wait for the client's response
-                tls.unwrap()
-
-    client = new_client(secure_peer(script))
-    client.open()
-    assert receive_exactly(client, 2) == b"ab"
-    for _ in range(2):
-        assert client.receive(memoryview(bytearray(9)), SECONDS) == 0
-
-
 def test_sends_of_several_threads_are_not_interleaved(secure_peer: Any, new_client: Any) -> None:
     """A client sends requests and acknowledgements; records must be sent in their order."""
     received: list[bytes] = []

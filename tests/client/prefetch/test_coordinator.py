@@ -198,32 +198,6 @@ def test_server_left_out_is_asked_for_the_next_step_alone(
     assert coordinator.connect_delay("a") == 1.0  # the batch has reset the backoff
 
 
-def test_server_that_was_left_out_and_then_lost_gets_steps_again(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab")
-    sick, _ = connect(coordinator, "a", "b")
-    coordinator.on_stream_ended(sick, SourceError("no such file"))
-    clock.now += 1
-    coordinator.on_stream_ended(coordinator.start_stream("a"), LOST)
-    clock.now += 1
-    (restarted,) = connect(coordinator, "a")
-    assert [coordinator.next_request(restarted) for _ in range(2)] == [0, 1]
-
-
-def test_feed_goes_on_while_a_failed_server_is_connected_again(
-    new_coordinator: Any,
-) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    coordinator.on_stream_ended(first, SourceError("no such file"))
-    again = coordinator.start_stream("a")
-    coordinator.on_stream_ended(second, SourceError("no such file"))
-    assert not coordinator.ended
-    coordinator.on_stream_ended(again, SourceError("no such file"))
-    assert coordinator.ended
-
-
 def test_slow_server_is_waited_for_until_few_batches_are_ready(
     new_coordinator: Any, clock: Clock
 ) -> None:
@@ -538,20 +512,6 @@ def test_close_drops_all_batches(new_coordinator: Any) -> None:
     assert coordinator.items() == []
 
 
-def test_backoff_doubles_until_a_stream_is_accepted(new_coordinator: Any, clock: Clock) -> None:
-    coordinator = new_coordinator()
-    delays = []
-    for attempt in range(10):
-        stream = coordinator.start_stream("a")
-        if attempt == 7:
-            coordinator.on_stream_accepted(stream)
-        coordinator.on_stream_ended(stream, LOST)
-        delays.append(coordinator.connect_delay("a"))
-        clock.now += delays[-1]
-        assert coordinator.connect_delay("a") == 0
-    assert delays == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.05, 0.1, 0.2])
-
-
 LOCAL, REMOTE = "unix:/s", "host:7470"
 
 
@@ -575,13 +535,6 @@ def test_remote_server_is_spared_while_the_local_one_keeps_up(hybrid: Any) -> No
     assert coordinator.next_request(remote) == 5
     coordinator.on_batch(local, batch(4))
     assert coordinator.next_request(remote) is None
-
-
-def test_remote_server_takes_the_steps_of_a_lost_local_one(hybrid: Any) -> None:
-    coordinator, local, remote = hybrid
-    assert coordinator.next_request(local) == 4
-    coordinator.end(LOCAL, LOST)
-    assert coordinator.next_request(remote) == 4
 
 
 def connect_twice(coordinator: Coordinator) -> tuple[Stream, Stream]:
@@ -618,13 +571,6 @@ def test_connections_of_a_server_replace_each_other(
     assert coordinator.counters(0)["servers"] == ("a",)
 
 
-def test_first_of_several_connections_leaves_steps_to_the_others(new_coordinator: Any) -> None:
-    coordinator = new_coordinator(connections=2)
-    first = coordinator.start_stream("a", 0)
-    coordinator.on_connected(first)
-    assert [coordinator.next_request(first) for _ in range(5)] == [0, 1, 2, 3, None]
-
-
 def test_connection_to_a_lost_server_gets_steps_when_accepted(
     new_coordinator: Any,
 ) -> None:
@@ -647,32 +593,6 @@ def test_connection_that_has_ended_gets_no_steps(new_coordinator: Any) -> None:
     coordinator.on_stream_ended(second, LOST)
     coordinator.on_connected(second)
     assert [*coordinator._scheduler.servers] == ["a"]
-
-
-def test_connection_that_is_back_is_named(
-    new_coordinator: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    coordinator = new_coordinator(connections=2)
-    _, second = connect_twice(coordinator)
-    coordinator.on_stream_ended(second, LOST)
-    again = coordinator.start_stream("a", 1)
-    coordinator.on_connected(again)
-    with caplog.at_level(logging.WARNING):
-        coordinator.on_stream_accepted(again)
-    assert caplog.records[-1].message == "fake: connection 2 to a is back"
-
-
-def test_loss_of_the_last_connection_is_logged_as_that_of_the_server(
-    new_coordinator: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    coordinator = new_coordinator(connections=2)
-    with caplog.at_level(logging.WARNING):
-        for stream in connect_twice(coordinator):
-            coordinator.on_stream_ended(stream, LOST)
-    assert [record.message for record in caplog.records] == [
-        "fake: connection 1 to a is lost, and is tried again: cut",
-        "fake: a is lost, and is tried again: cut",
-    ]
 
 
 def test_a_protocol_error_of_one_connection_is_not_the_servers(
@@ -767,9 +687,3 @@ def test_only_a_link_has_several_connections(
 ) -> None:
     plan = plan_of(fake_spec(multi_server=multi_server), connections=3)
     assert plan.connections_to(server) == connections
-
-
-@pytest.mark.parametrize("value", [0, 17, 2.0, True, "2", None])
-def test_number_of_connections_is_checked(value: Any) -> None:
-    with pytest.raises(InvalidRequestError, match="connections"):
-        plan_of(connections=value)

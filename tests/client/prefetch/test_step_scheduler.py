@@ -104,24 +104,6 @@ def test_rate_of_a_server_falls_while_it_is_silent(clock: ManualClock) -> None:
     assert scheduler.batch_rates() == {"a": pytest.approx(1 / 20)}
 
 
-def test_rate_is_of_the_last_seconds(clock: ManualClock) -> None:
-    scheduler = with_speeds(clock, 0.25)
-    for _ in range(5):
-        (step, *_) = assigned(scheduler, "a", 1)
-        clock.now += 2.0
-        scheduler.on_received("a", scheduler.next_step + step, 0)
-        pop_all(scheduler)
-    assert scheduler.batch_rates() == {"a": pytest.approx(0.5)}
-
-
-def test_rates_are_sorted_and_known_after_a_batch_without_a_wait(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock, servers="ba")
-    assert scheduler.assign("b", 2) == 0
-    scheduler.on_received("b", 0, 0)
-    assert list(scheduler.batch_rates()) == ["a", "b"]
-    assert scheduler.batch_rates()["b"] > 0
-
-
 def with_speeds(clock: ManualClock, *seconds: float) -> StepScheduler[int]:
     """Returns a scheduler of servers "abc" that have sent twenty batches, in so many seconds each;
     of 0, none."""
@@ -153,18 +135,6 @@ def test_share_of_a_server_is_rounded(clock: ManualClock) -> None:
     assert [len(assigned(scheduler, server, 16)) for server in "abc"] == [5, 5, 5]
 
 
-def test_share_of_a_server_of_unknown_speed_is_the_mean(clock: ManualClock) -> None:
-    assert len(assigned(with_speeds(clock, 0.0, 0.01), "a", 8)) == 4
-
-
-def test_steps_of_a_lost_server_are_no_hedges(clock: ManualClock) -> None:
-    scheduler = with_speeds(clock, 0.1, 0.1)
-    assert assigned(scheduler, "a", 4) == [0, 1]
-    scheduler.remove_server("a")
-    assert assigned(scheduler, "b", 4) == [0, 1, 2, 3]
-    assert scheduler.hedges == 0
-
-
 def test_step_that_another_server_owes_is_not_reassigned(clock: ManualClock) -> None:
     scheduler = with_speeds(clock, 0.1, 0.1, 0.1)
     assert assigned(scheduler, "a", 2) == [0, 1]
@@ -178,14 +148,6 @@ def test_step_that_another_server_owes_is_not_reassigned(clock: ManualClock) -> 
     scheduler.on_received("b", scheduler.next_step, -1)
     scheduler.remove_server("c")
     assert not scheduler.has_reassigned
-
-
-def test_probe_takes_a_step_that_waits_for_a_server(clock: ManualClock) -> None:
-    scheduler = with_speeds(clock, 0.1, 0.1, 0.1)
-    assert assigned(scheduler, "a", 9) == [0, 1, 2]
-    scheduler.remove_server("a")
-    assert scheduler.probe("b", scheduler.next_step + 9) == scheduler.next_step
-    assert assigned(scheduler, "c", 3) == [1, 2]
 
 
 def test_probe_of_a_new_step_leaves_it_to_no_other(clock: ManualClock) -> None:
@@ -225,18 +187,6 @@ def test_scheduler_with_a_failed_step_is_never_complete(clock: ManualClock) -> N
     assert not scheduler.on_received("a", 1, 1), "it has failed"
     assert pop_all(scheduler) == [0, -1]
     assert not scheduler.complete
-
-
-def test_steps_of_a_slow_server_are_seldom_repeated(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock)
-    for step in range(100):
-        assert scheduler.assign("a", step + 1) == step
-        clock.now += 100
-        if scheduler.assign("b", step + 1) is not None:
-            scheduler.on_received("b", step, step)
-        scheduler.on_received("a", step, step)
-        assert pop_all(scheduler) == [step]
-    assert scheduler.hedges <= 2
 
 
 def with_straggler(clock: ManualClock) -> tuple[StepScheduler[int], list[int]]:
@@ -317,17 +267,6 @@ def test_server_of_unknown_speed_may_be_as_slow_as_the_slowest(clock: ManualCloc
     assert assigned(scheduler, "b", 2) == []
     clock.now += 11
     assert assigned(scheduler, "b", 2) == [0, 1]
-
-
-def test_timed_out_step_is_accepted_if_it_arrives_first(clock: ManualClock) -> None:
-    scheduler, timed_out = with_straggler(clock)
-    clock.now += 10
-    assert scheduler.assign("b", scheduler.next_step + 18) == timed_out[0]
-    for step in timed_out:
-        assert scheduler.on_received("a", step, step)
-    assert pop_all(scheduler)[:6] == list(range(scheduler.next_step - 18, scheduler.next_step - 12))
-    assert not scheduler.on_received("b", timed_out[0], timed_out[0])
-    assert scheduler.hedges == 1
 
 
 def test_slow_server_is_not_a_straggler(clock: ManualClock) -> None:

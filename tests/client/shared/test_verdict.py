@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from infeed.shared.capacity import MAX_SERVERS, capacity, consumption, enough_servers
+from infeed.shared.capacity import capacity, consumption, enough_servers
 from infeed.shared.report import RankReport, ServerReport, TrainerReport
 from infeed.shared.verdict import judge
 
@@ -73,15 +73,6 @@ IN_USE = " of the servers' processors in use"
 def test_consumption_is_that_of_the_slowest_rank() -> None:
     slow = replace(WAITING, wait_seconds=0.0)
     assert consumption([rank(WAITING), rank(slow)], 8) == pytest.approx(8 / 0.1)
-
-
-def test_impossible_reports_do_no_harm() -> None:
-    loaded = replace(BUSY, transform_seconds=10.0)
-    instant = TrainerReport(seconds=1e-6, steps=1)
-    assert enough_servers([rank(instant)], 9, [replace(loaded, batches=5)]) == MAX_SERVERS
-    none = replace(loaded, cores=0.0)
-    assert capacity(none) == pytest.approx(10.0)
-    assert judge([rank(WAITING)], 1, [none]).cause == "transforms"
 
 
 def test_capacity_of_a_loaded_server_is_its_rate() -> None:

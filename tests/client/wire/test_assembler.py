@@ -19,14 +19,12 @@ from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.assembler import (
     BatchAssembler,
-    Draining,
     EndOfData,
     PendingRequest,
     ReceivedBatch,
     StreamContract,
 )
 from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
-from infeed.wire.chunk import checksum
 
 SPEC = (FieldSpec("x", "float32", (5,)), FieldSpec("label", "int64"))
 READ: dict[str, Any] = {"pipeline": "p", "epochs": 2, "rank": 1, "world_size": 2}
@@ -143,42 +141,10 @@ def test_end_of_data() -> None:
     assert assemble(opened(), end) == [EndOfData(0, 11)]
 
 
-def test_announced_drain_is_no_answer() -> None:
-    draining = response(draining=stream_pb2.Draining())
-    first, second, last = assemble(draining, opened(), draining, *batch_messages())
-    assert isinstance(first, Draining)
-    assert isinstance(second, Draining)
-    assert isinstance(last, ReceivedBatch)
-
-
 def test_payload_bytes_of_a_contract() -> None:
     assert CONTRACT.payload_bytes == 64 + 24
     text = StreamContract("ab", (FieldSpec("text", "bytes"),), 3, 3, 9, OPENING)
     assert text.payload_bytes is None
-
-
-WORDS = (FieldSpec("word", "bytes"),)
-
-
-def assemble_words(payload_size: int | None = None) -> list[Any]:
-    """Assembles a batch of byte strings, whose header may have another size."""
-    arrays = {"word": np.array([b"a", b"", b"longer"], object)}
-    ids, mask = np.arange(3), np.ones(3, bool)
-    head, *chunks = map(
-        b"".join,
-        wire.encode_batch(request(), 12, 1, wire.Payload(WORDS, arrays), ids, mask).messages(),
-    )
-    if payload_size is not None:
-        message = wire.parse_response(head)
-        message.header.payload_size = payload_size
-        head = message.SerializeToString()
-    assembler = BatchAssembler(
-        StreamContract("ab", WORDS, 3, 3, 9, OPENING),
-        deque([PendingRequest(request())]),
-        BufferPool(),
-    )
-    spec = [field.to_proto() for field in WORDS]
-    return [read(assembler, data) for data in (opened(spec=spec), head, *chunks)]
 
 
 def test_wrong_fingerprint_is_refused() -> None:
@@ -274,18 +240,6 @@ def test_payload_is_read_without_a_copy() -> None:
     # All but the bytes that were read with the head.
     assert len(message.reads[-1]) == len(chunk) - 24
     assert np.shares_memory(np.frombuffer(message.reads[-1], np.uint8), result.batch["label"])
-
-
-def test_chunk_in_another_encoding_is_read() -> None:
-    messages = [opened(), HEAD]
-    for chunk in CHUNKS:
-        data = wire.parse_response(chunk).chunk.data
-        digest = checksum(data).to_bytes(8, "little")
-        # The fields in reverse order, as another library may encode them.
-        body = bytes((0x12, len(data))) + data + b"\x09" + digest
-        messages.append(bytes((0x7A, len(body))) + body)
-    (received,) = assemble(*messages)
-    assert received.batch["x"].tolist() == np.arange(15.0).reshape(3, 5).tolist()
 
 
 @pytest.mark.parametrize("offset", range(len(CHUNKS[0])))

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-import pickle
 import re
-import resource
-import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -148,13 +142,6 @@ def test_arrays_outlive_the_pool_and_then_free_the_memory() -> None:
     assert maps() == []
 
 
-def test_a_pickled_array_is_a_copy(server: SharingServer) -> None:
-    copy = pickle.loads(pickle.dumps(server.send(1, 7)))
-    assert server.pool.collect() == [1]
-    server.memory[0][:] = 9
-    assert (copy == 7).all()
-
-
 @pytest.fixture
 def fork() -> Iterator[Callable[[Callable[[], bool]], Callable[[], bool]]]:
     """Forks a child, which runs a check when the returned function is called."""
@@ -209,31 +196,6 @@ def test_a_child_process_can_have_a_feed_of_its_own(server: SharingServer, fork:
     assert fork(check)()
 
 
-def test_arrays_are_valid_until_the_process_ends() -> None:
-    program = """
-import atexit
-kept = []
-atexit.register(lambda: print(int(kept[0].sum())))  # called after the handlers of all others
-from tests.harness.blocks import SharingServer
-kept.append(SharingServer().send(1, 1))
-"""
-    process = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert (process.returncode, process.stdout) == (0, f"{SIZE}\n"), process.stderr
-
-
-def test_a_child_process_keeps_arrays_that_outlive_the_pool(fork: Any) -> None:
-    array = SharingServer().send(1, 7)
-    assert fork(lambda: bool((array == 7).all()))()
-
-
 def test_a_block_is_not_free_while_it_is_copied(
     server: SharingServer, fork: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,23 +212,6 @@ def test_a_block_is_not_free_while_it_is_copied(
     assert found == []
     assert server.pool.collect() == [1]
     assert (server.send(1, 9) == 9).all()
-
-
-def test_no_block_is_lent_during_a_fork(server: SharingServer, fork: Any) -> None:
-    first, lent = server.send(1, 7), threading.Event()
-
-    def lend() -> None:
-        server.send(2, 7)
-        lent.set()
-
-    thread = threading.Thread(target=lend)
-    shared_memory._before_fork()
-    thread.start()
-    assert not lent.wait(0.1)
-    shared_memory._fork_lock.release()
-    assert lent.wait(10)
-    thread.join()
-    assert first[0] == 7
 
 
 @pytest.mark.parametrize("blocks", [-1, 0, 129, 1 << 40])
@@ -339,61 +284,9 @@ def test_fewer_blocks_than_were_offered_are_an_error(passing: Any) -> None:
     wait_until(lambda: not passed_files(), "they are closed")
 
 
-def test_blocks_that_do_not_fit_the_limit_of_open_files_are_an_error(
-    passing: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = passing(8)
-    receive = socket.socket.recvmsg
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    def with_few(connection: socket.socket, *arguments: Any) -> Any:
-        select.select([connection], [], [], 60)  # the other end has its descriptors by then
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-        try:
-            return receive(connection, *arguments)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-    class Socket(socket.socket):
-        recvmsg = with_few
-
-    monkeypatch.setattr("socket.socket", Socket)
-    with pytest.raises(OSError, match=r"\[Errno 24\]"):
-        receive_blocks(path, b"key", 8, SIZE)
-    wait_until(lambda: not passed_files(), "they are closed")
-
-
-def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(bytes(PAGE))
-    with (tmp_path / "file").open("ab") as file, pytest.raises(OSError, match=r"\[Errno 13\]"):
-        BlockPool([file.fileno()], PAGE)
-
-
-def test_a_second_socket_that_does_not_answer_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared_memory, "_TIMEOUT_SECONDS", 0.01)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "socket"))
-        listener.listen()
-        with pytest.raises(TimeoutError):
-            receive_blocks(str(tmp_path / "socket"), b"key", 1, SIZE)
-
-
 def test_another_system_has_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shared_memory.unsupported() == ""
     monkeypatch.setattr("sys.platform", "darwin")
     shared_memory.unsupported.cache_clear()
     assert "darwin" in shared_memory.unsupported()
-    shared_memory.unsupported.cache_clear()
-
-
-def test_an_older_kernel_has_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Page(mmap.mmap):
-        def madvise(self, *_: int) -> None:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-    monkeypatch.setattr("mmap.mmap", Page)
-    shared_memory.unsupported.cache_clear()
-    assert "older than Linux 5.14" in shared_memory.unsupported()
     shared_memory.unsupported.cache_clear()

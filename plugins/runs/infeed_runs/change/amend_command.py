@@ -12,8 +12,7 @@ import typer
 
 from infeed.cli import RUNS
 from infeed.cli.model_options import option, with_models
-from infeed.cli.output import print_line, write_file
-from infeed_server.cli.console import report_console
+from infeed.cli.output import new_console, print_line, write_file
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import loading_tensorflow
 
@@ -94,7 +93,7 @@ def amend(
 
     options = AmendOptions(**vars(sizes), skip=skipped)
     made = make(run, step, file, pipeline=pipeline, was=was, options=options)
-    out = report_console()
+    out = new_console()
     for line in made.text:
         print_line(out, line)
     if result.never is not None:

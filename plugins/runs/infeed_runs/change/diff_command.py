@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from infeed.cli import RUNS
+from infeed.cli.output import new_console, print_lines
 from infeed.shared.printable import printable
 from infeed_runs.change.amend_command import steps as parse_steps
-from infeed_server.cli.console import print_line, report_console
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import loading_tensorflow
 
@@ -76,18 +76,18 @@ def diff(
 
 
 def _print(found: Difference) -> None:
-    out = report_console()
+    out = new_console()
     if found.identical:
-        print_line(out, "identical: fingerprint, seed, sizes and segments are the same")
+        print_lines(out, "identical: fingerprint, seed, sizes and segments are the same")
         return
     for change in found.changes:
-        print_line(out, str(change))
+        print_lines(out, str(change))
     count = found.positions
-    print_line(out, f"positions {found.begin} to {found.end - 1}, {found.compared}:")
+    print_lines(out, f"positions {found.begin} to {found.end - 1}, {found.compared}:")
     for text, number in (("other samples", found.samples), ("other draws", found.draws)):
-        print_line(out, f"  {text}: {number:,} of {count:,} ({number / count:.2%})")
+        print_lines(out, f"  {text}: {number:,} of {count:,} ({number / count:.2%})")
     for text, number in found.reasons.items():
-        print_line(out, f"  because of {text}: {number:,}")
+        print_lines(out, f"  because of {text}: {number:,}")
     if not found.first:
         return
     table = Table("position", "step", "rank", "slot", "first", "second", "reason", box=SIMPLE_HEAD)

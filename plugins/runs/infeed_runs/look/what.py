@@ -86,7 +86,7 @@ def what(
         documents = [{**asdict(slot), "key": _hex(slot.key)} for slot in slots]
         print_json({"step": options.step, "rank": options.rank, "slots": documents})
         return
-    console = new_console(_WIDTH)
+    console = new_console(width=_WIDTH)
     print_line(console, f"step {options.step}, rank {options.rank}, {len(slots)} slots")
     table = Table("slot", "position", "epoch", "sample", "what it is", box=SIMPLE_HEAD)
     for slot in slots:

@@ -76,7 +76,7 @@ def when(
     if run_options.as_json:
         print_json({"epochs": epochs, "samples": documents, "more": found.more})
         return
-    console = new_console(_WIDTH)
+    console = new_console(width=_WIDTH)
     for document in documents:
         count = len(document["visits"])
         words = [f"sample {document['sample_id']}", *[document["file"]] * bool(document["file"])]

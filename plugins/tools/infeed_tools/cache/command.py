@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from infeed.cli import PREPARE
+from infeed.cli.output import new_console, print_lines
 from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
-from infeed_server.cli.console import print_line, report_console
 from infeed_server.cli.logs import set_up_logging
 
 _SHOWN = 12
@@ -101,8 +101,8 @@ def cache(
 
 
 def _print(root: Path, rows: list[dict[str, Any]]) -> None:
-    out = report_console()
-    print_line(out, f"caches in {root}:" if rows else f"no cache in {root}")
+    out = new_console()
+    print_lines(out, f"caches in {root}:" if rows else f"no cache in {root}")
     table = Table(box=SIMPLE_HEAD, highlight=False)
     for head in ("pipeline", "samples", "size", "state", "folder"):
         table.add_column(head, no_wrap=head == "folder")

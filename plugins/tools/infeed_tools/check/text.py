@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from infeed_server.cli.console import print_line, report_console
+from infeed.cli.output import new_console, print_lines
 from infeed_tools.check.report import PipelineReport
 
 _MAX_CLASSES = 10
@@ -16,8 +16,8 @@ _MAX_CLASSES = 10
 
 
 def print_report(report: PipelineReport) -> None:
-    out = report_console()
-    line = partial(print_line, out)
+    out = new_console()
+    line = partial(print_lines, out)
     of = "" if report.samples in (None, report.scanned) else f" of {report.samples}"
     line(f"{report.name}: {report.scanned}{of} samples, {report.bad_samples} bad")
     if report.decoder:

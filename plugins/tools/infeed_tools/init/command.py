@@ -13,9 +13,10 @@ import typer
 from rich.prompt import IntPrompt
 
 from infeed.cli import PREPARE
+from infeed.cli.output import new_console, print_lines
 from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
-from infeed_server.cli.console import console, print_line, report_console
+from infeed_server.cli.console import console
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow
 from infeed_server.storage.faults import error_text
@@ -95,7 +96,7 @@ def init(
     options, starter = _starter(given, file.parent)
     shown = shlex.quote(str(file))
     text = starter.text(_command({**options, "output": _DEFAULT}), shown)
-    report_console(sys.stderr).print(starter.table())
+    new_console(sys.stderr).print(starter.table())
     if output == _STDOUT:
         if starter.files:
             names = ", ".join(starter.files)
@@ -114,7 +115,7 @@ def init(
         f"next: {starter.check(shown)}",
         f"then: infeed serve {shown}",
     ):
-        print_line(console, line)
+        print_lines(console, line)
 
 
 def _starter(options: dict[str, Any], target: Path) -> tuple[dict[str, Any], Starter]:
@@ -132,9 +133,9 @@ def _starter(options: dict[str, Any], target: Path) -> tuple[dict[str, Any], Sta
         lines = [f"{_command(choice)}  # {printable(text)}" for choice, (_, text) in described]
         if not _is_interactive():
             raise ConfigError("\n  ".join([f"{error.message}:", *lines])) from None
-        print_line(console, f"{error.message}:")
+        print_lines(console, f"{error.message}:")
         for number, line in enumerate(lines, 1):
-            print_line(console, f"  {number}  {line}")
+            print_lines(console, f"  {number}  {line}")
         numbers = [str(number + 1) for number in range(len(lines))]
         chosen = IntPrompt.ask("number", console=console, choices=numbers)
         return _starter(choices[chosen - 1], target)

@@ -14,13 +14,9 @@ import typer
 
 from infeed.cli import PREPARE
 from infeed.cli.model_options import with_models
+from infeed.cli.output import print_lines
 from infeed.shared.errors import ConfigError
-from infeed_server.cli.console import (
-    console,
-    index_progress,
-    print_line,
-    sample_progress,
-)
+from infeed_server.cli.console import console, index_progress, sample_progress
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 from infeed_tools.pack.options import Location, PackOptions, Work, find_part
@@ -98,13 +94,13 @@ def pack(
             try:
                 manifest = run.pack(part)
             except KeyboardInterrupt:
-                print_line(console, "interrupted; the same command packs the shards that are left")
+                print_lines(console, "interrupted; the same command packs the shards that are left")
                 raise
     if manifest:
         _print_summary(plan, destination, manifest, images)
     else:
         text = f"part {part.number}/{part.of} is finished, {len(shards)} of {plan.shards} shards"
-        print_line(console, f"{text}; the part that ends last writes the manifest")
+        print_lines(console, f"{text}; the part that ends last writes the manifest")
 
 
 def _print_summary(
@@ -124,7 +120,7 @@ def _print_summary(
             lines.append(f"  bad samples, {kind}: {len(bad):,}; the manifest lists them")
         lines += [f"    {one['sample']}, {one['file']}: {one['problem']}" for one in bad[:_SHOWN]]
     for line in (*lines, *(f"  {text}" for text in figures(images))):
-        print_line(console, line)
+        print_lines(console, line)
     path = destination.path_of(plan.name(None))
     print("\n".join(serve_lines(plan.fields, path)), flush=True)
 

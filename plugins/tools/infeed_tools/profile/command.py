@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from infeed.cli import PREPARE
-from infeed_server.cli.console import console, index_progress, print_line
+from infeed.cli.output import print_lines
+from infeed_server.cli.console import console, index_progress
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
@@ -86,7 +87,7 @@ def profile(
                     print_profile(measured, out, complete=complete)
 
     def show_step(step: str) -> None:
-        print_line(console, f"profile of {pipeline}: {step}")
+        print_lines(console, f"profile of {pipeline}: {step}")
 
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), exit_after_interrupt(partial(show, complete=False)):

@@ -10,8 +10,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from infeed.cli.output import new_console, print_lines
 from infeed.shared.printable import printable_lines
-from infeed_server.cli.console import print_line, report_console
 from infeed_tools.profile.advice import advice, doubt
 from infeed_tools.profile.figures import Profile, Stage
 
@@ -21,20 +21,20 @@ _MENTIONED_SHARE = 0.1
 
 def print_profile(profile: Profile, file: TextIO, *, complete: bool) -> None:
     """Prints what was measured; unless `complete`, that it is not all."""
-    out = report_console(file)
+    out = new_console(file)
     cores = f"{profile.cores} core{'s' * (profile.cores > 1)}"
     measured = f"; stages measured on {profile.samples} samples" if profile.samples else ""
     size = f", batches of {profile.batch_size}" if profile.batch_size else ""
-    print_line(out, f"{profile.name}: {cores}{size}{measured}")
+    print_lines(out, f"{profile.name}: {cores}{size}{measured}")
     if not complete:
-        print_line(out, "interrupted: what was measured so far")
+        print_lines(out, "interrupted: what was measured so far")
     if profile.bad_samples:
         bad = f"  bad samples, left out: {profile.bad_samples}; the first: {profile.bad_example}"
-        print_line(out, bad)
+        print_lines(out, bad)
     if profile.stages:
         out.print(_table(profile))
     for text in _rates(profile):
-        print_line(out, text)
+        print_lines(out, text)
 
 
 def _table(profile: Profile) -> Table:

@@ -59,7 +59,7 @@ def top(
     """
     interval = max(0.1, check_seconds("--interval", interval))
     control, status = _open(target, connection)
-    console = new_console(_MIN_WIDTH)
+    console = new_console(width=_MIN_WIDTH)
     if as_json:
         print_json(status)
         return

@@ -159,13 +159,6 @@ def test_chain_of_grain_restores_on_another_number(
     assert rest_of([restored]) == rest_of(iterators)
 
 
-def test_own_file_is_preferred(tmp_path: Path, as_process: Callable[[int, int], None]) -> None:
-    for index in range(2):
-        (tmp_path / f"process_{index}-of-2.json").write_text(json.dumps({"index": index}))
-        as_process(index, 2)
-        assert read_state(tmp_path) == {"index": index}
-
-
 def test_different_states_are_not_used_by_another_number(
     tmp_path: Path, as_process: Callable[[int, int], None]
 ) -> None:

@@ -49,12 +49,6 @@ def test_evaluation_has_every_sample_once(ranks: int) -> None:
     assert sorted(given) == list(range(COUNT))
 
 
-def test_evaluation_of_several_ranks_without_marks_is_refused() -> None:
-    evaluated = iter(dataset(remainder="pad", shard=infeed.Shard(0, 2)))
-    with pytest.raises(infeed.InvalidRequestError, match="2 ranks need batches of one shape"):
-        next(evaluated)
-
-
 EXPECTED = [
     int(label) for batch in numpy_batches(fake(), epochs=1) for label in batch["label"].tolist()
 ]
@@ -102,12 +96,6 @@ def test_transformations_of_grain_take_it() -> None:
     assert np.concatenate([x["index"] for x in found]).tolist() == list(range(len(kept)))
 
 
-def test_map_dataset_of_grain_mixes_with_it() -> None:
-    other = grain.MapDataset.range(3).to_iter_dataset().map(lambda i: {"label": np.array([-i])})
-    mixed = grain.IterDataset.mix([dataset().map(lambda x: {"label": x["label"]}), other])
-    assert sorted(labels(mixed))[:3] == [-2, -1, 0]
-
-
 @pytest.mark.parametrize("taken", [0, 1, 4, 6])
 def test_state_of_a_chain_counts_elements_that_were_taken(taken: int) -> None:
     def chain() -> Any:
@@ -123,83 +111,10 @@ def test_state_of_a_chain_counts_elements_that_were_taken(taken: int) -> None:
     assert seen + labels(rest) == EXPECTED
 
 
-def test_device_put_of_grain_takes_it() -> None:
-    jax = pytest.importorskip("jax")
-    device = jax.devices()[0]
-    iterator = iter(grain.experimental.device_put(dataset(), device))
-    taken = [next(iterator), next(iterator)]
-    assert all(isinstance(array, jax.Array) for array in taken[0].values())
-    state = iterator.get_state()
-    assert state["position"] == 2 * BATCH_SIZE
-    iterator.close()
-    rest = iter(grain.experimental.device_put(dataset(), device))
-    rest.set_state(state)
-    assert labels(taken) + labels(rest) == EXPECTED
-
-
-def test_repeat_of_grain_reads_each_pass_again() -> None:
-    assert labels(grain.experimental.RepeatIterDataset(dataset(), 2)) == EXPECTED * 2
-
-
 # --- states ---
 
 
-@pytest.mark.parametrize("before", [0, 2])
-def test_state_is_set_before_or_after_the_first_element(before: int) -> None:
-    source = iter(dataset())
-    seen = labels([next(source) for _ in range(3)])
-    iterator = iter(dataset())
-    for _ in range(before):
-        next(iterator)
-    iterator.set_state(source.get_state())
-    assert seen + labels(iterator) == EXPECTED
-
-
-def test_state_of_the_end_ends_at_once_and_goes_back() -> None:
-    iterator = iter(dataset())
-    beginning = iterator.get_state()
-    assert labels(iterator) == EXPECTED
-    assert next(iterator, None) is None
-    end = iterator.get_state()
-    resumed = iter(dataset())
-    resumed.set_state(end)
-    assert list(resumed) == []
-    assert resumed.get_state() == end
-    resumed.set_state(beginning)
-    assert labels(resumed) == EXPECTED
-
-
-def test_state_can_be_read_after_close() -> None:
-    iterator = iter(dataset())
-    next(iterator)
-    iterator.close()
-    iterator.close()
-    assert iterator.get_state()["position"] == BATCH_SIZE
-    with pytest.raises(infeed.FeedClosedError):
-        next(iterator)
-
-
 # --- iterators ---
-
-
-def test_iterators_of_one_dataset_are_independent() -> None:
-    both = dataset()
-    one, other = iter(both), iter(both)
-    seen = [next(one), next(one)]
-    other.set_state(one.get_state())
-    next(one)
-    assert labels(seen) + labels(other) == EXPECTED
-    assert labels(both) == EXPECTED
-
-
-def test_state_of_the_beginning_closes_its_connection() -> None:
-    server = Server(fake())
-    try:
-        assert iter(FeedDataset(server.address, "fake")).get_state()["position"] == 0
-        until(lambda: not infeed_threads())
-        assert not server.opens
-    finally:
-        server.stop()
 
 
 def test_dataset_and_iterator_connect_lazily() -> None:
@@ -229,13 +144,6 @@ def test_given_feed_is_iterated_once() -> None:
             iterator.set_state(feed.state())
         with pytest.raises(infeed.InvalidRequestError, match="cannot be copied"):
             pickle.dumps(given)
-
-
-def test_iterator_that_is_dropped_leaves_a_given_feed_open() -> None:
-    with infeed.connect("fake", "fake", epochs=1, transport=fake()) as feed:
-        seen = [next(iter(FeedDataset(feed)))]
-        gc.collect()
-        assert labels(seen) + labels(feed) == EXPECTED
 
 
 def test_iterator_that_is_dropped_ends_its_threads() -> None:

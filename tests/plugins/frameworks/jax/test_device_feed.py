@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.client.waiting import any_blocked_in, until
+from tests.client.waiting import until
 
 import infeed
 from infeed import ranks
@@ -86,14 +85,6 @@ def test_first_state_neither_connects_nor_calls_jax(
         assert state == batches.feed.state()
 
 
-def test_state_after_the_last_batch_and_after_close(batches: infeed.jax.DeviceFeed) -> None:
-    for _ in range(5):
-        next(batches)
-    state = batches.state()
-    batches.close()
-    assert batches.state() == state
-
-
 @pytest.mark.parametrize("device_prefetch", [0, 1, 5])
 def test_device_prefetch_bounds_the_batches_on_the_devices(device_prefetch: int) -> None:
     options = {"epochs": 1, "transport": fake(), "device_prefetch": device_prefetch}
@@ -102,20 +93,6 @@ def test_device_prefetch_bounds_the_batches_on_the_devices(device_prefetch: int)
         for step in range(1, 12 - device_prefetch):
             assert first_of(next(batches)) == 4 * (step - 1)
             assert batches.feed.delivered == step + device_prefetch
-
-
-def test_second_loop_continues(batches: infeed.jax.DeviceFeed) -> None:
-    taken = []
-    for batch in batches:
-        taken.append(first_of(batch))
-        if len(taken) == 5:
-            break
-    taken += [first_of(batch) for batch in batches]
-    assert taken == list(range(0, 48, 4))
-    with pytest.raises(StopIteration):
-        next(batches)
-    with pytest.raises(infeed.FeedClosedError, match="has ended"):
-        iter(batches)
 
 
 def test_second_loop_has_the_batches_on_the_devices(batches: infeed.jax.DeviceFeed) -> None:
@@ -162,39 +139,6 @@ def test_batch_that_cannot_be_converted_comes_in_its_turn() -> None:
         assert batches.state()["position"] == 8
 
 
-def test_load_state_continues_there() -> None:
-    with infeed.jax.connect("fake", "fake", transport=fake()) as batches:
-        taken = [first_of(next(batches)) for _ in range(3)]
-        state = batches.state()
-        taken += [first_of(next(batches)) for _ in range(3)]
-        batches.load_state(state)
-        assert batches.state() == state
-        assert [first_of(next(batches)) for _ in range(3)] == taken[3:]
-        with pytest.raises(infeed.CursorError):
-            batches.load_state({})
-
-
-def test_close_ends_a_wait_in_another_thread() -> None:
-    never = threading.Event()
-    transport = fake(before_batch=lambda _: never.wait())
-    batches = infeed.jax.connect("fake", "fake", transport=transport)
-    errors = []
-
-    def read() -> None:
-        try:
-            next(batches)
-        except infeed.FeedClosedError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    until(lambda: any_blocked_in("wait", "first", "_wait_for_item"))
-    batches.close()
-    thread.join()
-    assert len(errors) == 1
-    never.set()
-
-
 @pytest.mark.parametrize("release", [False, True])
 def test_memory_of_a_device_array_is_not_used_again(release: bool) -> None:
     """JAX on the CPU uses the memory of an aligned array instead of a copy.
@@ -218,16 +162,6 @@ def test_memory_of_a_device_array_is_not_used_again(release: bool) -> None:
         np.testing.assert_array_equal(x, pixels[np.asarray(ids)])
     if release:
         assert len(pointers) < 128  # memory is used again, so the test can fail
-
-
-def test_donated_array_is_not_memory_of_the_next_batch() -> None:
-    pixels = np.zeros((64, 1 << 16), np.uint8)
-    increment = jax.jit(lambda x: x + 1, donate_argnums=0)
-    transport = FakeTransport({"pixels": pixels}, batch_size=4)
-    with infeed.jax.connect("fake", "fake", epochs=1, transport=transport) as batches:
-        results = [increment(batch["pixels"]) for batch in batches]
-    assert len(results) == 16
-    assert all((np.asarray(x) == 1).all() for x in results)
 
 
 def test_one_process_of_jax_among_several_warns_of_equal_batches(

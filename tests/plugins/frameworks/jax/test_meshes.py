@@ -113,18 +113,6 @@ def test_uint8_crosses_to_the_devices(
     assert crossed["int32"] == 8 * 4  # the labels; one-hot is made on the devices
 
 
-def test_empty_slots_are_zero(mesh: Any, connect: Callable[..., Any]) -> None:
-    batches = connect(
-        sharding=(mesh, P("data")), global_batch_size=16, epochs=1, remainder="pad", mask="mask"
-    )
-    *_, last = batches
-    mask = np.asarray(last["mask"])
-    assert mask.sum() == COUNT % 16
-    assert not np.asarray(last["image"])[~mask].any()
-    assert not np.asarray(last["label"])[~mask].any()
-    assert np.asarray(last["image"])[mask].any()
-
-
 def test_batch_size_is_of_the_pipeline(mesh: Any, connect: Callable[..., Any]) -> None:
     assert next(connect(fake(batch_size=12), sharding=(mesh, P("data"))))["image"].shape[0] == 12
 
@@ -159,20 +147,6 @@ def test_invalid_options_are_refused(
 ) -> None:
     with pytest.raises(infeed.InvalidRequestError, match=message):
         next(connect(sharding=(mesh, P("data")), **options))
-
-
-@pytest.mark.parametrize("sharding", ["data", (1, 2), P("data")])
-def test_other_shardings_are_refused(sharding: Any, connect: Callable[..., Any]) -> None:
-    with pytest.raises(infeed.InvalidRequestError, match="a pair of Mesh and PartitionSpec"):
-        connect(sharding=sharding)
-
-
-def test_given_feed_is_finished_where_it_was_connected(mesh: Any) -> None:
-    for finish in ("trainer", "none"):
-        feed = infeed.connect("fake", "fake", finish=finish, transport=fake())
-        with infeed.jax.connect(feed, sharding=(mesh, P("data"))) as batches:
-            assert batches.feed is feed
-            assert next(batches)["image"].dtype == np.float32
 
 
 def test_given_feed_of_another_batch_size_is_refused(mesh: Any) -> None:

@@ -114,12 +114,6 @@ def test_state_restores_on_one_process_with_another_batch(
     np.testing.assert_array_equal(rest, fake().sample_ids(3, done, COUNT - done))
 
 
-def test_uneven_groups_are_refused_on_both_processes(results: list[dict[str, Any]]) -> None:
-    errors = [result["uneven"]["error"] for result in results]
-    assert errors[0] == errors[1]
-    assert "process 0 holds 0, 1; process 1 holds 2" in errors[0]
-
-
 def test_sharding_on_one_process_needs_a_shard(results: list[dict[str, Any]]) -> None:
     for result in results:
         assert "on this process alone, one of 2" in result["alone"]["error"]

@@ -117,14 +117,6 @@ def test_fit_ends_with_a_finite_feed() -> None:
             model.fit(generator(feed), **QUIET)
 
 
-def test_several_fits_share_a_feed_by_steps() -> None:
-    model = counting_model()
-    with connect() as feed:
-        for steps in (1, 2, 3):
-            model.fit(generator(feed, steps=steps), **QUIET, steps_per_epoch=steps)
-        assert counts(model) == [1] * COUNT
-
-
 def test_generators_made_at_once_share_a_finite_feed() -> None:
     model = counting_model()
     with connect(epochs=2) as feed:
@@ -310,17 +302,6 @@ def test_an_endless_feed_without_steps_is_refused() -> None:
         options = {"callbacks": [FeedCheckpoint(feed)], **QUIET}
         with pytest.raises(InvalidRequestError, match=r"give fit\(\.\.\., steps"):
             counting_model().fit(generator(feed), **options)
-
-
-def test_a_generator_of_another_fit_is_refused() -> None:
-    model = counting_model()
-    options = {"steps_per_epoch": 3, **QUIET}
-    with connect() as feed:
-        batches = generator(feed)
-        model.fit(batches, **options)
-        assert sum(counts(model)) == 3 * BATCH_SIZE
-        with pytest.raises(InvalidRequestError, match="another call: give it a generator of its"):
-            model.fit(batches, **options)
 
 
 def test_a_generator_of_another_fit_is_refused_with_a_checkpoint() -> None:

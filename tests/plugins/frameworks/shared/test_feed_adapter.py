@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,6 @@ def test_nothing_is_connected_before_open() -> None:
     assert transport.streams == 0
     assert feed.feed is feed.feed
     feed.close()
-
-
-def test_target_of_another_type_is_refused() -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=r"target must be a str .*, not 7 \(int\)"):
-        FeedAdapter(7, "fake")  # type: ignore[arg-type]
 
 
 def test_target_is_checked_before_a_connection() -> None:
@@ -132,13 +126,6 @@ def test_first_state_is_that_of_the_feed_and_opens_no_stream(seed: int | None) -
     feed.close()
 
 
-def test_first_state_is_the_one_to_continue_at() -> None:
-    with infeed.connect("fake", "fake", transport=fake()) as other:
-        next(other)
-        state = other.state()
-    assert FeedAdapter("fake:1", "fake", state=state).state() == state
-
-
 def test_the_segments_of_a_cursor_are_kept() -> None:
     cursor = amended_run()[2]
     state = json.loads(json.dumps(cursor.to_json()))
@@ -157,11 +144,3 @@ def test_steps_that_are_read_again_have_no_state() -> None:
         assert len(feed) == 2
     assert next(feed.feed).sample_ids.tolist() == transport.sample_ids(3, 8, 4).tolist()
     feed.close()
-
-
-def test_classes_are_the_feeds() -> None:
-    transport = fake()
-    transport.spec = replace(transport.spec, classes={"x": ("cat", "dog")})
-    adapter = FeedAdapter("fake", "fake", transport=transport)
-    assert adapter.classes == adapter.feed.classes == {"x": ("cat", "dog")}
-    adapter.close()

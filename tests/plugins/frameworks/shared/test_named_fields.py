@@ -85,9 +85,3 @@ def test_name_of_a_field_is_refused(option: str) -> None:
 def test_one_name_for_both_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="must be two names, not 'x' for both"):
         NamedFields("x", "x")
-
-
-@pytest.mark.parametrize("option", ["ids", "mask"])
-def test_name_is_a_text(option: str) -> None:
-    with pytest.raises(InvalidRequestError, match=option):
-        NamedFields(**{option: True})  # type: ignore[arg-type]

@@ -93,16 +93,6 @@ def test_memory_is_used_again_only_after_its_tensors_are_gone() -> None:
             assert set(view.numpy().tolist()) == {label}
 
 
-def test_tensors_outlive_the_feed() -> None:
-    fake = FakeTransport({"image": np.full((8, LARGE), 7, np.uint8)}, batch_size=2)
-    feed = connect(fake)
-    tensor = next(feed)["image"]
-    feed.close()
-    del feed
-    gc.collect()
-    assert tf.reduce_sum(tf.cast(tensor, tf.int64)) == 7 * 2 * LARGE
-
-
 @pytest.mark.parametrize(
     "array",
     [
@@ -152,16 +142,6 @@ def test_a_checkpoint_manager_restores_the_cursor(fake: FakeTransport, tmp_path:
             checkpoint.step.assign_add(3)
             manager.save()
             next(feed)  # after the save
-
-
-def test_a_running_feed_goes_back_to_a_checkpoint(fake: FakeTransport, tmp_path: Path) -> None:
-    with connect(fake) as feed:
-        checkpoint, manager = manage(feed, tmp_path)
-        next(feed)
-        path = manager.save()
-        later = labels(feed, 3)
-        checkpoint.restore(path)
-        assert labels(feed, 3) == later
 
 
 def test_a_feed_that_was_given_cannot_be_restored(fake: FakeTransport, tmp_path: Path) -> None:

@@ -301,11 +301,6 @@ def test_replicas_that_take_whole_batches_are_refused() -> None:
             reset_model().fit(from_generator(feed, replicas=2), **options)
 
 
-def test_fit_of_an_endless_feed_without_steps_is_refused() -> None:
-    with connect() as feed, pytest.raises(InvalidRequestError, match="fit finds no end of an epo"):
-        reset_model().fit(from_generator(feed), callbacks=[FeedCheckpoint(feed)], **QUIET)
-
-
 def test_another_initial_epoch_is_refused(tmp_path: Path) -> None:
     fit(tmp_path, epochs=1)
     with pytest.raises(

@@ -20,7 +20,7 @@ from tests.plugins.frameworks.torch.fakes import STEPS, fake, ids, passes  # noq
 from torch.utils.data import DataLoader  # noqa: E402
 
 import infeed  # noqa: E402
-from infeed.torch import FeedDataset, connect  # noqa: E402
+from infeed.torch import FeedDataset  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 
@@ -99,8 +99,3 @@ def test_state_with_a_batch_taken_ahead_is_refused(dispatch: bool | None, tmp_pa
                 given.save_state(str(tmp_path))
     given.save_state(str(tmp_path))
     assert ids(data) == passes(2)[1]
-
-
-def test_direct_iterator_is_left_as_it_is() -> None:
-    with connect("fake", "fake", transport=fake()) as feed:
-        assert accelerator().prepare(feed) is feed

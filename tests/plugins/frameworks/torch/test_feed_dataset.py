@@ -142,15 +142,6 @@ def test_copy_of_an_interrupted_evaluation_has_every_sample() -> None:
         assert [ids(copy) for _ in range(2)] == [EVALUATION] * 2
 
 
-def test_copy_of_a_loaded_state_continues_there() -> None:
-    with dataset(epochs=1, restart=True) as data:
-        next(iter(data))
-        data.load_state_dict(data.state_dict())
-        copy = copied(data)
-    with copy:
-        assert [ids(copy) for _ in range(2)] == [EVALUATION[1:], EVALUATION]
-
-
 def copied(data: FeedDataset) -> FeedDataset:
     """Returns a copy as in a spawned process."""
     options, data._passes.options = data._passes.options, {}  # the fake's lock cannot be pickled
@@ -201,24 +192,6 @@ def test_cursor_of_a_numpy_feed_is_a_state(step: int) -> None:
         # The last slots of the epoch fill no batch.
         assert len(rest) == (COUNT - cursor["position"] % COUNT) // 4
         assert ids(data) == passes(step // STEPS + 2)[-1]
-
-
-def test_state_fits_another_world_size() -> None:
-    ranks = [dataset(epochs=1, batch_size=2, shard=infeed.Shard(r, 3)) for r in range(3)]
-    seen, states = [], []
-    for rank in ranks:
-        iterator = iter(rank)
-        seen += chain.from_iterable(ids(next(iterator) for _ in range(2)))
-        states.append(rank.state_dict())
-        rank.close()
-    assert states[0] == states[1] == states[2]
-    for rank in range(2):
-        shard = infeed.Shard(rank, 2)
-        padded = {"remainder": "pad", "empty": {"x": -1}}
-        with dataset(epochs=1, batch_size=2, shard=shard, **padded) as data:
-            data.load_state_dict(states[0])
-            seen += [x for batch in ids(data) for x in batch if x >= 0]
-    assert sorted(seen) == list(range(COUNT))
 
 
 @pytest.mark.parametrize(("remainder", "steps"), [("drop", STEPS), ("pad", STEPS + 1)])
@@ -312,11 +285,6 @@ def test_epoch_of_a_new_endless_dataset_is_refused() -> None:
         assert ids([next(iter(data))]) == stream(2)[1:]
 
 
-def test_epoch_that_is_none_is_refused() -> None:
-    with pytest.raises(infeed.InvalidRequestError, match="epoch must be"):
-        dataset().set_epoch(-1)
-
-
 def test_copy_in_another_process_continues() -> None:
     with dataset() as data:
         next(iter(data))
@@ -354,18 +322,6 @@ def test_feed_is_refused_for_the_target_with_the_remedy() -> None:
         pytest.raises(infeed.InvalidRequestError, match=r"infeed\.torch\.connect takes one"),
     ):
         FeedDataset(feed, "fake")  # type: ignore[arg-type]
-
-
-def test_closed_dataset_does_not_connect() -> None:
-    data = dataset()
-    data.close()
-    with pytest.raises(infeed.FeedClosedError, match="was closed"):
-        next(iter(data))
-
-
-def test_restart_of_a_wrong_type_is_refused() -> None:
-    with pytest.raises(infeed.InvalidRequestError, match="restart must be"):
-        dataset(restart="1")
 
 
 def test_epoch_of_a_restarting_dataset_has_no_effect() -> None:

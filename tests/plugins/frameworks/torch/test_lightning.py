@@ -213,25 +213,6 @@ def test_checkpoint_after_a_failed_step_does_not_count_its_batch(
     assert weights(second.model) == weights(whole.model)
 
 
-def test_reloaded_dataset_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
-    class Reloading(Module):
-        def __init__(self, data: FeedDataset) -> None:
-            super().__init__()
-            self.train_dataloader = lambda: data
-
-    def run(*callbacks: Any, **resume: Any) -> Any:
-        data = dataset(epochs=1)
-        module = Reloading(data)
-        options = {"max_epochs": 4, "reload_dataloaders_every_n_epochs": 1}
-        trainer(FeedCallback(data), *callbacks, **options).fit(module, **resume)
-        return module.seen
-
-    whole = run(AtEpochEnd(tmp_path, 1))
-    assert batches(whole) == epochs(4)
-    rest = run(ckpt_path=tmp_path / "a.ckpt", weights_only=False)
-    assert rest == whole[2 * STEPS :]
-
-
 @pytest.mark.parametrize(
     ("limit", "of_dataset", "of_trainer", "expected"),
     [
@@ -279,17 +260,3 @@ def test_evaluation_with_restart_sees_every_sample_each_time() -> None:
     trainer(max_epochs=2).fit(module, dataset(epochs=1), dataset(epochs=1, restart=True))
     # The first two are Lightning's sanity check.
     assert module.evaluated == EVALUATION[:2] + EVALUATION * 2
-
-
-def test_evaluation_does_not_get_the_state_of_training(tmp_path: Path) -> None:
-    fit(dataset(epochs=1), AtEpochEnd(tmp_path), max_epochs=1)
-    module = EvaluatedModule()
-    data = dataset(epochs=1)
-    trainer(feeds(data), max_epochs=2, num_sanity_val_steps=0).fit(
-        module,
-        data,
-        dataset(epochs=1, restart=True),
-        ckpt_path=tmp_path / "a.ckpt",
-        weights_only=False,
-    )
-    assert module.evaluated == EVALUATION

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchdata")
 
 import torchdata.nodes as tn  # noqa: E402
-from tests.plugins.frameworks.torch.fakes import STEPS, fake, ids, passes, stream  # noqa: E402
+from tests.plugins.frameworks.torch.fakes import STEPS, fake, ids, passes  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
@@ -78,13 +78,3 @@ def test_loader_of_nodes_restores_the_rest(step: int) -> None:
     rest = ids(other) + ids(other)
     assert rest == expected[step:][: len(rest)]
     assert len(rest) > STEPS
-
-
-def test_prefetcher_of_nodes_restores_the_rest() -> None:
-    given = tn.Loader(tn.Prefetcher(dataset(), prefetch_factor=2))
-    iterator = iter(given)
-    assert ids(next(iterator) for _ in range(2)) == stream(2)
-    state = given.state_dict()
-    other = tn.Loader(tn.Prefetcher(dataset(), prefetch_factor=2))
-    other.load_state_dict(state)
-    assert ids(other) == passes(1)[0][2:]

@@ -10,20 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.plugins.frameworks.torch.fakes import fake, ids, stream  # noqa: E402
 
 import infeed  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
 from infeed.torch import connect  # noqa: E402
-
-
-def test_feed_can_be_given() -> None:
-    with infeed.connect("fake", "fake", transport=fake()) as feed, connect(feed) as tensors:
-        assert tensors.feed is feed
-        assert ids([next(tensors)]) == stream(1)
-        assert tensors.stats().steps == 1
-    with pytest.raises(infeed.FeedClosedError):
-        next(feed)
 
 
 @pytest.mark.parametrize("finish", ["trainer", "server"])
@@ -59,12 +49,3 @@ def test_memory_of_a_tensor_is_not_used_again(finish: Any) -> None:
         for sample_ids, u8, f32 in kept:
             assert u8.unique().tolist() == [sample_ids[1]]
             assert np.unique(f32).tolist() == [sample_ids[1] / 2]
-
-
-def test_tensor_outlives_its_feed() -> None:
-    feed = connect("fake", "fake", transport=fake())
-    batch = next(feed)
-    feed.close()
-    del feed
-    gc.collect()
-    assert ids([batch]) == stream(1)

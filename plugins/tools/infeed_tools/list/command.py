@@ -95,8 +95,8 @@ def _ask(target: str, connection: Connection, timeout: float) -> Listed:
 
     Raises the error of the first server if no server answers.
     """
-    from infeed.rpc.channel import GrpcTransport  # noqa: PLC0415 - other commands do not connect
-    from infeed.rpc.credentials import Credentials  # noqa: PLC0415
+    from infeed.rpc.channel import GrpcTransport
+    from infeed.rpc.credentials import Credentials
 
     arguments = connection.arguments()
     credentials = Credentials(arguments.get("token"), arguments.get("tls"))
@@ -127,7 +127,7 @@ def _ask(target: str, connection: Connection, timeout: float) -> Listed:
 
 
 def _print(listed: Listed, found: Sequence[str]) -> None:
-    console = new_console(_MIN_WIDTH)
+    console = new_console(width=_MIN_WIDTH)
     heads = ("pipeline", "source", "samples", "batch", "fields", "order", "guarantee")
     table = Table(*heads, "fingerprint", box=SIMPLE_HEAD, highlight=False)
     for name, specs in _by_name(listed).items():

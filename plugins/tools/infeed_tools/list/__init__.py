@@ -1,0 +1,1 @@
+"""The tool `infeed list`: the pipelines of servers, and how the servers differ."""
