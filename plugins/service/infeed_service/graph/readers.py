@@ -16,6 +16,7 @@ from infeed_formats.arrays.source import ArrayReader, to_wire
 from infeed_formats.tfrecord.framing import FRAME_BYTES
 from infeed_formats.tfrecord.reader import RECORD_COLUMN, TFRecordReader
 from infeed_server.sources.base import Sample, Source
+from infeed_server.sources.images.labels import Labels
 from infeed_server.sources.images.source import ImageReader
 
 FILE_CHANGED = "changed since it was listed:"
@@ -77,6 +78,9 @@ def graph_reader(source: Source) -> GraphReader:
     if isinstance(source, ImageReader):
         constants = {"paths": source.files.paths, "sizes": source.files.sizes}
         if source.labels:
+            if not isinstance(source.labels, Labels):
+                problem = "no operation of TensorFlow reads its annotations"
+                raise ConfigError(f"images: {problem}; pack it into TFRecords")
             constants["labels"] = source.labels.values
             if missing := source.labels.missing:
                 constants["labelled"] = ~np.isin(np.arange(len(source)), [*missing])

@@ -13,36 +13,67 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from typing_extensions import override
 
-from infeed.shared.errors import SourceError
-from infeed_server.config.model import Definition, as_tuple, did_you_mean
+from infeed.shared.doors import Door
+from infeed.shared.errors import InfeedError, SourceError
+from infeed_server.config.model import as_tuple, did_you_mean
+from infeed_server.sources.base import Columns
 from infeed_server.sources.class_names import is_integer
+from infeed_server.sources.images.fields import ImageFields, LabelsDefinition
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.sources.images.table import read_rows
+from infeed_server.sources.places import Indices
 from infeed_server.storage.files import PathString, abbreviate, absolute_path
 
 log = logging.getLogger(__name__)
+
+_DOOR = Door("infeed.labels", "kind of labels")
+
+_LABEL = "label"
 
 _MAX_SHOWN = 64
 """Characters of a label that an error shows."""
 
 
 @dataclass(frozen=True)
-class Labels:
-    """The label of each image, in the order of the listing."""
+class Labels(ImageFields):
+    """The label of each image: `values` are int64, or objects of `bytes`; `class_names` has the
+    names of the classes, where the labels are their numbers."""
 
     values: npt.NDArray[Any]
-    """int64, or objects of `bytes`."""
     missing: frozenset[int] = frozenset()
-    """Indices of the images without a label."""
     class_names: tuple[str, ...] = ()
-    """The name of each class, where the labels are numbers of names."""
     table: str = ""
-    """The table that the labels are from, if they are from one."""
+
+    @property
+    @override
+    def columns(self) -> Mapping[str, tf.TensorSpec]:
+        strings = self.values.dtype == object
+        return {_LABEL: tf.TensorSpec((), tf.string if strings else tf.int64)}
+
+    @property
+    @override
+    def classes(self) -> Mapping[str, Sequence[str]]:
+        return {_LABEL: self.class_names} if self.class_names else {}
+
+    @override
+    def read(self, indices: Indices) -> Columns:
+        return {_LABEL: self.values[indices]}
+
+    @override
+    def digest(self, index: int) -> bytes:
+        label = self.values[index]
+        return label if isinstance(label, bytes) else str(label).encode()
+
+    @override
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        return {_LABEL: self.values}
 
 
-class FileNameLabels(Definition):
+class FileNameLabels(LabelsDefinition):
     r"""Labels from file names: `{file_name: '^(\w+)\.'}`.
 
     The pattern is searched in the name without its folders. Its first group is the class.
@@ -90,7 +121,7 @@ _Classes = Annotated[
 ]
 
 
-class FolderLabels(Definition):
+class FolderLabels(LabelsDefinition):
     """Labels from folders, numbered as they are listed: `{folders: [cat, dog]}`."""
 
     folders: _Classes
@@ -106,7 +137,7 @@ class FolderLabels(Definition):
             )
         classes = self.folders
         if classes:
-            names, index = _Names(classes), dict[str, int]()
+            names, index = Names(classes), dict[str, int]()
             for folder in listing.folders:
                 subject = f"the folder {folder!r} of {listing.root!r}"
                 index[folder] = _class_number(folder, names, subject)
@@ -123,11 +154,15 @@ class FolderLabels(Definition):
         return Labels(np.array(values, np.int64), class_names=classes or listing.folders)
 
 
-class TableLabels(Definition):
+class TableLabels(LabelsDefinition):
     """Labels from a table, numbered as listed: `{table: labels.csv, classes: [cat, dog]}`."""
 
     table: PathString
     classes: _Classes = ()
+
+    @override
+    def paths(self) -> dict[str, str]:
+        return {"table": self.table}
 
     def read(self, listing: ImageListing) -> Labels:
         """Reads labels from a CSV or JSON lines with the columns file and label; a CSV may have no
@@ -136,7 +171,7 @@ class TableLabels(Definition):
         second row of an image, a row of the wrong width, and a label that is none of the
         classes."""
         path = absolute_path(self.table)
-        images = _Names([image.path for image in listing.images])
+        images = Names([image.path for image in listing.images])
         lines: dict[int, int] = {}
         texts = [""] * len(listing.images)
         unknown = []
@@ -171,7 +206,7 @@ class TableLabels(Definition):
             )
         if not self.classes:
             return Labels(_to_array(texts), frozenset(missing), table=path)
-        names, values = _Names(self.classes), np.zeros(len(texts), np.int64)
+        names, values = Names(self.classes), np.zeros(len(texts), np.int64)
         for number, line in lines.items():
             subject = f"{path}, line {line}: the label {texts[number][:_MAX_SHOWN]!r}"
             values[number] = _class_number(texts[number], names, subject)
@@ -185,9 +220,16 @@ def choose_kind(value: Any) -> Any:
     for kind in (FolderLabels, FileNameLabels, TableLabels):
         if not value.keys().isdisjoint(kind.model_fields):
             return kind.model_validate(value)
-    raise ValueError(
-        "should have the key folders, a list of them, file_name, a pattern, or table and classes"
-    )
+    offered = [name for name in _DOOR.names() if name in value]
+    if len(offered) != 1:
+        raise ValueError(
+            "should have the key folders, a list of them, file_name, a pattern, or table and "
+            f"classes, or {', '.join(_DOOR.names())}"
+        )
+    try:
+        return _DOOR.load(offered[0]).model_validate(value)
+    except InfeedError as error:
+        raise ValueError(error.message) from error
 
 
 def _warn_of_wrong_folders(listing: ImageListing) -> None:
@@ -211,7 +253,7 @@ def _warn_of_wrong_folders(listing: ImageListing) -> None:
         )
 
 
-def _class_number(name: str, classes: _Names, subject: str) -> int:
+def _class_number(name: str, classes: Names, subject: str) -> int:
     numbers = classes.find(name)
     if len(numbers) == 1:
         return numbers[0]
@@ -228,7 +270,7 @@ def _to_array(texts: Sequence[str]) -> npt.NDArray[Any]:
     return strings
 
 
-class _Names:
+class Names:
     """The numbers of names."""
 
     def __init__(self, names: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, SerializeAsAny
 from typing_extensions import Self
 
 from infeed.shared.errors import SampleError, within
@@ -21,16 +21,12 @@ from infeed_server.sources.base import (
     Columns,
     IndexedDefinition,
     ProgressCallback,
+    Sample,
     Source,
     find_missing,
 )
-from infeed_server.sources.images.labels import (
-    FileNameLabels,
-    FolderLabels,
-    Labels,
-    TableLabels,
-    choose_kind,
-)
+from infeed_server.sources.images.fields import ImageFields, LabelsDefinition
+from infeed_server.sources.images.labels import FolderLabels, TableLabels, choose_kind
 from infeed_server.sources.images.listing import ImageListing, list_images, require_images
 from infeed_server.sources.places import Indices, Provenance
 from infeed_server.storage import files
@@ -54,25 +50,25 @@ class ImagesSource(IndexedDefinition):
     images: PathString
     """Directory of the files."""
     labels: Annotated[
-        PathString | FolderLabels | FileNameLabels | TableLabels | None,
-        BeforeValidator(choose_kind),
+        PathString | SerializeAsAny[LabelsDefinition] | None, BeforeValidator(choose_kind)
     ] = None
-    """Source of the field `label`: `folders`, a table of files and labels, or a pattern of file
-    names, see below; without it, `image` is the only field."""
+    """Source of the field `label`: `folders`, a table of files and labels, a pattern of file names,
+    or annotations, see below; without it, `image` is the only field."""
     identity: Identity | None = None
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, in an object store `modified`, which is the etag there."""
 
     def resolve(self, base: Path) -> Self:
         labels: Any = self.labels
-        if isinstance(labels, TableLabels):
-            labels = labels.model_copy(update={"table": rebase(labels.table, base)})
+        if isinstance(labels, LabelsDefinition):
+            paths = {name: rebase(path, base) for name, path in labels.paths().items()}
+            labels = labels.model_copy(update=paths)
         elif not self.numbers_folders:
             labels = rebase(labels, base)
         return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
 
     @property
-    def _labels(self) -> FolderLabels | FileNameLabels | TableLabels | None:
+    def _labels(self) -> LabelsDefinition | None:
         if self.numbers_folders:
             return FolderLabels.model_construct(folders=())
         return TableLabels(table=self.labels) if isinstance(self.labels, str) else self.labels
@@ -91,9 +87,13 @@ class ImagesSource(IndexedDefinition):
         if not is_remote(self.images):
             root = absolute_path(self.images)
             yield from find_missing(("images",), partial(require_images, root))
-        if isinstance(of := self._labels, TableLabels) and not is_remote(of.table):
-            for path, problem in find_missing(("labels",), partial(files.expand_globs, [of.table])):
-                yield path, f"{problem}; give a CSV of file,label, or: {_FOLDERS}"
+        of = self._labels
+        for path in of.paths().values() if of else ():
+            if is_remote(path) or files.is_folder(path):
+                continue
+            remedy = f"; give a CSV of file,label, or: {_FOLDERS}" * isinstance(of, TableLabels)
+            for place, problem in find_missing(("labels",), partial(files.expand_globs, [path])):
+                yield place, f"{problem}{remedy}"
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> ImageReader:  # noqa: ARG002
         """Lists the images and reads their labels. Raises `SourceError`."""
@@ -105,7 +105,7 @@ class ImagesSource(IndexedDefinition):
         return ImageReader(listing, labels, _identity(listing, labels, identity))
 
 
-def _identity(listing: ImageListing, labels: Labels | None, identity: Identity) -> str:
+def _identity(listing: ImageListing, labels: ImageFields | None, identity: Identity) -> str:
     digest = hashlib.sha256(f"images {identity}\n".encode())
     for number, file in enumerate(listing.images):
         version = b""
@@ -113,8 +113,7 @@ def _identity(listing: ImageListing, labels: Labels | None, identity: Identity) 
             size, time, etag = file.stamp
             version = b"%d" % size if identity == "size" else b"%d %d" % (size, time)
             version += etag.encode() if identity == "modified" else b""
-        label = b"" if labels is None or number in labels.missing else labels.values[number]
-        label = label if isinstance(label, bytes) else str(label).encode()
+        label = b"" if labels is None or number in labels.missing else labels.digest(number)
         digest.update(b"%b\0%b\0%b\n" % (os.fsencode(file.path), version, label))
     return digest.hexdigest()
 
@@ -127,16 +126,13 @@ wait less for Python's lock."""
 class ImageReader(Source):
     """Reads images by index, and checks that each file is as it was listed. Thread-safe."""
 
-    def __init__(self, listing: ImageListing, labels: Labels | None, identity: str) -> None:
-        columns = {"image": tf.TensorSpec((), tf.string)}
-        if labels is not None:
-            strings = labels.values.dtype == object
-            columns["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
+    def __init__(self, listing: ImageListing, labels: ImageFields | None, identity: str) -> None:
+        columns = {"image": tf.TensorSpec((), tf.string), **(labels.columns if labels else {})}
         self.labels = labels
         self.root = listing.root.rstrip("/")
         self.files = ImageFiles(self.root, listing)
-        classes = {"label": labels.class_names} if labels and labels.class_names else {}
-        super().__init__(self.files, columns, identity, classes=classes)
+        parsed, classes = (labels.parsed, labels.classes) if labels else (True, {})
+        super().__init__(self.files, columns, identity, parsed=parsed, classes=classes)
 
     def read(self, indices: Indices) -> Columns:
         """Returns images and labels. Raises `SampleError` for an image without a CSV row, and
@@ -149,10 +145,18 @@ class ImageReader(Source):
                 file = self.provenance(index).file
                 problem = f"has no label: {file} is not in {labels.table}"
                 raise SampleError(problem, sample=index, file=file, stage="labels")
-        return {"image": self.files.read(indices), "label": labels.values[indices]}
+        return {"image": self.files.read(indices), **labels.read(indices)}
+
+    def parse(self, columns: Sample) -> Sample:
+        return self.labels.parse(columns) if self.labels else columns
 
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
-        return {"label": self.labels.values} if self.labels else {}
+        return self.labels.known_fields() if self.labels else {}
+
+    def close(self) -> None:
+        if self.labels:
+            self.labels.close()
+        super().close()
 
 
 class ImageFiles(Sequence[StoredFile]):

@@ -1,0 +1,1 @@
+"""Annotations of images: boxes from COCO JSON and YOLO text files, masks in a folder."""

@@ -1,0 +1,141 @@
+"""COCO JSON: boxes, categories and key points of the images that it names."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from infeed.shared.errors import SourceError
+from infeed_formats.annotations.rows import RowFields, warn_of_missing
+from infeed_server.sources.images.fields import LabelsDefinition
+from infeed_server.sources.images.labels import Names
+from infeed_server.sources.images.listing import ImageListing
+from infeed_server.storage.files import PathString, abbreviate, absolute_path, read_bytes
+
+KEYS = frozenset({"images", "annotations", "categories"})
+"""Keys of such a file."""
+
+_Items = Sequence[Mapping[str, Any]]
+
+
+class CocoLabels(LabelsDefinition):
+    """Boxes from COCO JSON: `{coco: instances_train.json}`.
+
+    Fields, with a row for each annotation: `boxes`, float32 of two corners in pixels; `label`,
+    int64, the number of the category by its id; `area` and `iscrowd`; `keypoints`, if there are.
+    """
+
+    coco: PathString
+
+    @override
+    def paths(self) -> dict[str, str]:
+        return {"coco": self.coco}
+
+    @override
+    def read(self, listing: ImageListing) -> RowFields:
+        """Reads the annotations of the images. Raises `SourceError` for a file that names others,
+        and for an annotation without its image, its category or four numbers."""
+        path = absolute_path(self.coco)
+        content = read_coco(path)
+        numbers = _image_numbers(path, content["images"], listing)
+        categories = sorted(content["categories"], key=lambda category: int(category["id"]))
+        labels = {category["id"]: number for number, category in enumerate(categories)}
+        annotations = content["annotations"]
+        for annotation in annotations:
+            if problem := _problem(annotation, numbers, labels):
+                raise SourceError(
+                    f"{path}, annotation {annotation.get('id')}: {problem}", file=path
+                )
+        boxes = np.array([one["bbox"] for one in annotations], np.float64).reshape(-1, 4)
+        boxes[:, 2:] += boxes[:, :2]
+        crowds = [one.get("iscrowd", 0) for one in annotations]
+        areas = [one.get("area", one["bbox"][2] * one["bbox"][3]) for one in annotations]
+        fields: dict[str, npt.NDArray[Any]] = {
+            "boxes": boxes.astype(np.float32),
+            "label": np.array([labels[one["category_id"]] for one in annotations], np.int64),
+            "area": np.array(areas, np.float32),
+            "iscrowd": np.array(crowds, np.int64),
+            **_keypoints(path, annotations),
+        }
+        missing = sorted({*range(len(listing.images))} - {*numbers.values()})
+        warn_of_missing(listing, missing, path)
+        return RowFields(
+            np.array([numbers[one["image_id"]] for one in annotations], np.int64),
+            fields,
+            len(listing.images),
+            class_names=tuple(str(category["name"]) for category in categories),
+            missing=missing,
+            table=path,
+        )
+
+
+def read_coco(path: str) -> Mapping[str, _Items]:
+    """Returns the content of a file. Raises `SourceError` for one that is not COCO's."""
+    try:
+        content = json.loads(read_bytes(path))
+    except ValueError as error:
+        raise SourceError(f"{path} is no JSON: {error}", file=path) from error
+    lists = [content.get(key) for key in KEYS] if isinstance(content, dict) else [None]
+    if not all(isinstance(items, list) for items in lists):
+        keys = ", ".join(sorted(KEYS))
+        raise SourceError(f"{path} is not COCO JSON: it needs the lists {keys}", file=path)
+    found: Mapping[str, _Items] = content
+    return found
+
+
+def _image_numbers(path: str, images: _Items, listing: ImageListing) -> dict[Any, int]:
+    """Returns the number of each image by its id. Raises `SourceError` for a missing one."""
+    names = Names([image.path for image in listing.images])
+    numbers: dict[Any, int] = {}
+    unknown = []
+    for image in images:
+        found = names.find(posixpath.normpath(str(image.get("file_name"))))
+        if len(found) == 1:
+            numbers[image.get("id")] = found[0]
+        else:
+            unknown.append(repr(image.get("file_name")))
+    if unknown:
+        raise SourceError(
+            f"{path} names {len(unknown)} of {len(images)} pictures that are not in "
+            f"{listing.root!r}: {abbreviate(unknown)}; the pictures there are named like "
+            f"{listing.images[0].path!r}; give their folder as images, or delete them in the JSON",
+            file=path,
+        )
+    return numbers
+
+
+def _problem(
+    annotation: Mapping[str, Any], images: Mapping[Any, int], labels: Mapping[Any, int]
+) -> str:
+    """Returns what is wrong with an annotation; empty if nothing is."""
+    box = annotation.get("bbox")
+    is_box = isinstance(box, list) and len(box) == 4
+    if not is_box or not all(isinstance(x, int | float) and abs(x) < np.inf for x in box or ()):
+        return f"its bbox {box!r} is not [x, y, width, height]"
+    if annotation.get("image_id") not in images:
+        return f"no image has its image_id {annotation.get('image_id')!r}"
+    if annotation.get("category_id") not in labels:
+        return f"no category has its category_id {annotation.get('category_id')!r}"
+    return ""
+
+
+def _keypoints(path: str, annotations: _Items) -> dict[str, npt.NDArray[Any]]:
+    """Returns the key points, zeros where an annotation has none; nothing where none has."""
+    points = [one.get("keypoints") or [] for one in annotations]
+    if not any(points):
+        return {}
+    lengths = {len(one) for one in points} - {0}
+    if len(lengths) > 1 or next(iter(lengths)) % 3:
+        raise SourceError(
+            f"{path}: key points of {sorted(lengths)} numbers, not one 3 x n", file=path
+        )
+    length = lengths.pop()
+    flat = [*chain.from_iterable(one or [0] * length for one in points)]
+    return {"keypoints": np.array(flat, np.float32).reshape(len(points), length // 3, 3)}

@@ -1,0 +1,112 @@
+"""Masks in a folder: a PNG for each image, whose values are classes."""
+
+from __future__ import annotations
+
+import posixpath
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+from typing_extensions import override
+
+from infeed.shared.errors import SourceError
+from infeed_formats.annotations.rows import warn_of_missing
+from infeed_server.sources.base import Columns
+from infeed_server.sources.images.fields import ImageFields, LabelsDefinition
+from infeed_server.sources.images.listing import ImageListing, list_images
+from infeed_server.sources.images.source import ImageFiles
+from infeed_server.sources.places import Indices
+from infeed_server.storage.files import PathString, abbreviate, absolute_path
+from infeed_server.storage.stamp import StoredFile
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_GREYS = bytes(value for value in range(256) for _ in range(3))
+"""The palette whose colours are the indices."""
+
+
+class MaskLabels(LabelsDefinition):
+    """Masks from a folder: `{masks: annotations}`.
+
+    Field: `mask`, the encoded PNG of the same path below that folder as the image's below its own,
+    for `decode_image` with `channels: 1`. Of a PNG with a palette, the pixels are the indices.
+    """
+
+    masks: PathString
+
+    @override
+    def paths(self) -> dict[str, str]:
+        return {"masks": self.masks}
+
+    @override
+    def read(self, listing: ImageListing) -> _Masks:
+        """Lists the masks of the images. Raises `SourceError` where none has one, or one is no
+        PNG."""
+        masks = list_images(absolute_path(self.masks))
+        by_stem = {posixpath.splitext(file.path)[0]: file for file in masks.images}
+        stems = [posixpath.splitext(image.path)[0] for image in listing.images]
+        found = [by_stem.get(stem) for stem in stems]
+        missing = [number for number, file in enumerate(found) if file is None]
+        if len(missing) == len(found):
+            raise SourceError(
+                f"no picture of {listing.root!r} has a mask in {masks.root!r}, such as "
+                f"{stems[0]}.png; the files there are named like {masks.images[0].path!r}",
+                file=masks.root,
+            )
+        used = [file for file in found if file is not None]
+        if others := [file.path for file in used if not file.path.lower().endswith(".png")]:
+            raise SourceError(
+                f"masks in {masks.root!r} are no PNGs: {abbreviate(others)}; a JPEG changes the "
+                "numbers of classes: write PNGs",
+                file=masks.root,
+            )
+        warn_of_missing(listing, missing, masks.root)
+        return _Masks(masks.root, [file or used[0] for file in found], missing)
+
+
+class _Masks(ImageFields):
+    """The mask of each image."""
+
+    def __init__(self, root: str, files: Sequence[StoredFile], missing: Sequence[int]) -> None:
+        self._listed = files
+        self._files = ImageFiles(root.rstrip("/"), ImageListing(root, tuple(files), ()))
+        self.missing, self.table = frozenset(missing), root
+
+    @property
+    @override
+    def columns(self) -> Mapping[str, tf.TensorSpec]:
+        return {"mask": tf.TensorSpec((), tf.string)}
+
+    @override
+    def read(self, indices: Indices) -> Columns:
+        contents = self._files.read(indices)
+        contents[:] = [with_indices(content) for content in contents]
+        return {"mask": contents}
+
+    @override
+    def digest(self, index: int) -> bytes:
+        file = self._listed[index]
+        return b"%s\0%d" % (file.path.encode(errors="surrogateescape"), file.stamp.size)
+
+    @override
+    def close(self) -> None:
+        self._files.close()
+
+
+def with_indices(content: bytes) -> bytes:
+    """Returns a PNG whose palette, if it has one, is the indices as greys."""
+    if not content.startswith(_SIGNATURE):
+        return content
+    place, parts = len(_SIGNATURE), [_SIGNATURE]
+    while place + 12 <= len(content):
+        length, kind = struct.unpack_from(">I4s", content, place)
+        end = place + 12 + length
+        if kind == b"IDAT":
+            break
+        part = content[place:end]
+        if kind == b"PLTE":
+            part = struct.pack(">I", length) + kind + _GREYS[:length]
+            part += struct.pack(">I", zlib.crc32(part[4:]))
+        parts += [part] * (kind not in (b"tRNS", b"gAMA", b"sRGB", b"iCCP"))
+        place = end
+    return b"".join([*parts, content[place:]])

@@ -1,0 +1,96 @@
+"""Rows of images: fields with any number of rows for each image, such as boxes."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from typing_extensions import override
+
+from infeed_server.sources.base import Columns, Sample
+from infeed_server.sources.images.fields import ImageFields
+from infeed_server.sources.images.listing import ImageListing
+from infeed_server.sources.places import Indices
+from infeed_server.storage.files import abbreviate
+
+log = logging.getLogger(__name__)
+
+
+class RowFields(ImageFields):
+    """The rows of each image, as bytes until `parse`: their number varies."""
+
+    parsed = False
+
+    def __init__(
+        self,
+        images: npt.NDArray[np.int64],
+        fields: Mapping[str, npt.NDArray[Any]],
+        count: int,
+        *,
+        class_names: Sequence[str] = (),
+        missing: Collection[int] = (),
+        table: str = "",
+    ) -> None:
+        """`images` has the image of each row of the fields; `count` is the number of images."""
+        order = np.argsort(images, kind="stable")
+        self._fields = {name: rows[order] for name, rows in fields.items()}
+        self._begins = np.searchsorted(images[order], np.arange(count + 1))
+        self._class_names = class_names
+        self.missing, self.table = frozenset(missing), table
+
+    @property
+    @override
+    def columns(self) -> Mapping[str, tf.TensorSpec]:
+        return {name: tf.TensorSpec((), tf.string) for name in self._fields}
+
+    @property
+    @override
+    def classes(self) -> Mapping[str, Sequence[str]]:
+        return {"label": self._class_names} if self._class_names else {}
+
+    @override
+    def read(self, indices: Indices) -> Columns:
+        columns = {}
+        for name, rows in self._fields.items():
+            columns[name] = np.empty(len(indices), object)
+            columns[name][:] = [rows[self._rows(index)].tobytes() for index in indices]
+        return columns
+
+    @override
+    def parse(self, columns: Sample) -> Sample:
+        return {**columns, **{name: self._parse(columns[name], name) for name in self._fields}}
+
+    def _parse(self, contents: tf.Tensor, name: str) -> tf.Tensor:
+        rows = self._fields[name]
+        values = tf.io.decode_raw(contents, tf.as_dtype(rows.dtype))
+        return tf.reshape(values, [-1, *rows.shape[1:]])
+
+    @override
+    def digest(self, index: int) -> bytes:
+        parts = (rows[self._rows(index)].tobytes() for rows in self._fields.values())
+        return b"".join([self._names, *parts])
+
+    @cached_property
+    def _names(self) -> bytes:
+        text = repr([(name, rows.shape[1:]) for name, rows in self._fields.items()])
+        return hashlib.sha256(f"{text}{self._class_names}".encode()).digest()
+
+    def _rows(self, index: int) -> slice:
+        return slice(self._begins[index], self._begins[index + 1])
+
+
+def warn_of_missing(listing: ImageListing, missing: Sequence[int], where: str) -> None:
+    """Warns of images without labels."""
+    if missing:
+        log.warning(
+            "%s has nothing for %d of the %d images in %r: %s; each that remove does not list is "
+            "a bad sample, see on_error",
+            *(where, len(missing), len(listing.images), listing.root),
+            abbreviate([listing.images[number].path for number in missing]),
+        )
