@@ -74,8 +74,9 @@ class WarmUp:
         self._cold.discard(name)
         try:
             self.string_bytes[name] = mean_string_bytes(engine.warm_up())
-        except InfeedError as error:
-            reason = f"its first batch fails: {error}"
+        except Exception as error:  # noqa: BLE001 - an engine can be any package's
+            name_of = "" if isinstance(error, InfeedError) else f"{type(error).__name__}: "
+            reason = f"its first batch fails: {name_of}{error}"
             self._health.set(name, ready=False, reason=reason, level=logging.ERROR)
             if isinstance(error, SourceError) and isinstance(engine, RandomAccess):
                 self._cold.add(name)

@@ -21,6 +21,7 @@ from tests.harness.waiting import wait_until
 
 import infeed
 from infeed_server import Pipeline
+from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.pipeline.load import load, parse
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
@@ -177,6 +178,16 @@ def test_server_is_not_ready_while_its_files_are_away(
         assert "its first batch fails" in server.health.overall.reason
         away.rename(folder)
         wait_until(lambda: server.health.overall.ready, "the server is ready")
+
+
+def test_an_engine_that_raises_what_it_likes_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warm_up(engine: IndexedEngine) -> None:
+        raise KeyError("weights")
+
+    monkeypatch.setattr(IndexedEngine, "warm_up", warm_up)
+    with Server({"n": arrays()}, ServerOptions(LOCAL, None)) as server:
+        reason = server.health.parts["n"].reason
+        assert reason == "its first batch fails: KeyError: 'weights'"
 
 
 def test_other_pipelines_are_served_beside_a_broken_one(tmp_path: Path) -> None:

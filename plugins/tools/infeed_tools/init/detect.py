@@ -25,7 +25,7 @@ from infeed_server.storage.files import (
 )
 from infeed_server.storage.git_lfs import name_pointer
 from infeed_tools.init.draft import Starter
-from infeed_tools.init.drafter import Drafter, draft_all, drafters
+from infeed_tools.init.drafter import Drafter, draft_all, drafters, source_of
 from infeed_tools.init.images import image_starter, names_images
 from infeed_tools.init.listing import (
     READ_THREADS,
@@ -154,7 +154,7 @@ def _kind(known: Mapping[str, Drafter], files: Sequence[str]) -> str:
     head = b""
     with suppress(OSError):
         head = next(filter(None, map(read_head, files)), b"")
-    return next((kind for kind, drafter in known.items() if drafter.begins(head)), "")
+    return source_of(known, head)
 
 
 def _chosen(found: Mapping[str, Sequence[str]], source: str | None, path: str) -> str:

@@ -58,6 +58,18 @@ def drafters() -> dict[str, Drafter]:
     return found
 
 
+def source_of(known: Mapping[str, Drafter], head: bytes) -> str:
+    """Returns the source of a file without a known ending, by its first bytes; "" if none knows
+    it. Warns of a drafter that fails: it keeps none of the others from their data."""
+    for kind, drafter in known.items():
+        try:
+            if drafter.begins(head):
+                return kind
+        except Exception as error:  # noqa: BLE001 - code of any package
+            log.warning("%s: begins: %s: %s", _DOOR.subject(kind), type(error).__name__, error)
+    return ""
+
+
 def draft_all(kind: str, drafter: Drafter, sets: Iterable[Files]) -> list[Draft]:
     """Drafts the pipelines for data sets. Raises `UserCodeError` that names the drafter's package
     for what its code raises, and errors of infeed as they are."""

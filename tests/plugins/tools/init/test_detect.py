@@ -228,7 +228,8 @@ def test_a_starter_at_fault_names_its_package(
     code = (
         "from infeed_tools.init.drafter import Drafter\n\n"
         "def draft(data):\n    raise ValueError('my bug')\n\n"
-        "DRAFTER = Drafter(draft, endings=['.zarr'])\n"
+        "def begins(head):\n    raise KeyError('magic')\n\n"
+        "DRAFTER = Drafter(draft, endings=['.zarr'], begins=begins)\n"
     )
     entries = "[infeed.starters]\nzarr = zarr_starter:DRAFTER\nother = zarr_starter:draft\n"
     write_package(tmp_path, "infeed-zarr", entries, zarr_starter=code)
@@ -239,3 +240,7 @@ def test_a_starter_at_fault_names_its_package(
     (tmp_path / "a.zarr").write_bytes(b"x")
     with pytest.raises(UserCodeError, match=r"'zarr' of infeed-zarr 1\.0 raised ValueError:"):
         starter_for(str(tmp_path / "a.zarr"), tmp_path)
+    (tmp_path / "unknown").write_bytes(b"x")
+    with pytest.raises(SourceError, match="unknown has an unknown kind of data"):
+        starter_for(str(tmp_path / "unknown"), tmp_path)
+    assert "'zarr' of infeed-zarr 1.0: begins: KeyError: 'magic'" in caplog.text
