@@ -131,17 +131,17 @@ class Jobs:
         """Returns the jobs of a pipeline, each with its report and its ranks."""
         seats = [seat for seat in self._sorted() if seat.trainer.pipeline == pipeline]
         now = self._clock()
+        grouped = itertools.groupby(seats, key=lambda seat: seat.job)
         return [
             JobView(
-                base,
-                number,
+                f"{base}-{number}",
                 ranks[0].trainer.seed,
                 ranks[0].trainer.batch_size,
                 ranks[0].trainer.world_size,
                 self._report_for(ranks),
                 one_of_each_feed(seat.view(now) for seat in ranks),
             )
-            for (_, base, number), group in itertools.groupby(seats, key=lambda seat: seat.job)
+            for (_, base, number), group in grouped
             for ranks in [list(group)]
         ]
 

@@ -84,7 +84,7 @@ def _merge_jobs(jobs: Iterable[JobView]) -> list[JobView]:
     return [
         replace(
             first[base],
-            number=number,
+            id=f"{base}-{number}",
             trainers=one_of_each_feed(trainers),
             report=merge_processes(reports[base, number].values()),
         )

@@ -55,8 +55,14 @@ _FAILED = "Slots of batches whose sample was bad, by action: raise, substitute o
 _FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
 _STAGES = "Seconds that one batch spent in each stage: read, transform, encode or send."
 _UNLOGGED = "Bad samples that could not be written to the quarantine log."
+_DURATION = "Duration of ended calls."
 _BYTES = "Bytes of the messages that were {} in an ended call.".format
 _SIZE = "grpc_server_call_{}_total_compressed_message_size_bytes".format
+
+
+def _histogram(buckets: tuple[float, ...]) -> Callable[..., Histogram]:
+    return partial(Histogram, buckets=buckets)
+
 
 Event = tuple[Callable[..., Any], str, str, tuple[str, ...]]
 """Kind, name, text and labels of a metric that counts."""
@@ -73,32 +79,11 @@ EVENTS: tuple[Event, ...] = (
     (Counter, "infeed_calls", "Ended calls, by method and gRPC status.", ("method", "status")),
     (Counter, "infeed_refused", "Calls that were refused, by reason.", ("reason",)),
     (Counter, "grpc_server_call_started", "Calls that have begun.", ("grpc_method",)),
-    (
-        partial(Histogram, buckets=_STAGE_BUCKETS),
-        "infeed_stage_seconds",
-        _STAGES,
-        ("pipeline", "stage"),
-    ),
-    (
-        partial(Histogram, buckets=_CALL_BUCKETS),
-        "grpc_server_call_duration_seconds",
-        "Duration of ended calls.",
-        _GRPC_CALL,
-    ),
-    (partial(Histogram, buckets=_SIZE_BUCKETS), _SIZE("sent"), _BYTES("sent"), _GRPC_CALL),
-    (partial(Histogram, buckets=_SIZE_BUCKETS), _SIZE("rcvd"), _BYTES("received"), _GRPC_CALL),
+    (_histogram(_STAGE_BUCKETS), "infeed_stage_seconds", _STAGES, ("pipeline", "stage")),
+    (_histogram(_CALL_BUCKETS), "grpc_server_call_duration_seconds", _DURATION, _GRPC_CALL),
+    (_histogram(_SIZE_BUCKETS), _SIZE("sent"), _BYTES("sent"), _GRPC_CALL),
+    (_histogram(_SIZE_BUCKETS), _SIZE("rcvd"), _BYTES("received"), _GRPC_CALL),
 )
-
-_TOTALS = {
-    "infeed_batches_total": "batches",
-    "infeed_samples_total": "samples",
-    "infeed_sent_bytes_total": "bytes",
-    "infeed_bad_samples_total": "bad_samples",
-    "infeed_quarantine_failures_total": "quarantine_failures",
-    "infeed_source_errors_total": "source_errors",
-    "infeed_streams": "streams",
-}
-"""The key of a pipeline's figure in the status, by the name of its samples."""
 
 
 class Metrics(Monitor):
@@ -132,10 +117,11 @@ class Metrics(Monitor):
         totals: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for metric, _ in self._of_pipelines:
             for sample in (sample for family in metric.collect() for sample in family.samples):
-                key = _TOTALS.get(sample.name)
-                if sample.name == "infeed_stage_seconds_sum":
-                    key = f"{sample.labels['stage']}_seconds"
-                if key is not None:
+                name, _, kind = sample.name.removeprefix("infeed_").rpartition("_")
+                if kind == "sum":
+                    name = f"{sample.labels['stage']}_seconds"
+                if kind in ("total", "sum", "streams"):
+                    key = {"": "streams", "sent_bytes": "bytes"}.get(name, name)
                     totals[sample.labels["pipeline"]][key] += sample.value
         return {pipeline: dict(values) for pipeline, values in totals.items()}
 

@@ -85,7 +85,8 @@ def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
 
 def _to_json(engine: Engine, batch: HostBatch) -> dict[str, Any]:
     source = random_access(engine)
-    field = picture_field({name: array[0] for name, array in batch.arrays.items()})
+    numbers = {name: array for name, array in batch.arrays.items() if array.dtype.kind in "uifb"}
+    field = pictures.picture_field({name: array.shape[1:] for name, array in numbers.items()})
     samples: list[dict[str, Any]] = []
     for slot, number in enumerate(map(int, batch.sample_ids)):
         sample_id = number if batch.mask[slot] else None
@@ -114,13 +115,6 @@ _MAX_SIDE = 256
 """Pixels; larger pictures are made smaller."""
 _MAX_VALUE_LENGTH = 60
 _MAX_VALUES = 8
-
-
-def picture_field(fields: Mapping[str, Any]) -> str | None:
-    """Returns the first field of a sample that is a picture."""
-    arrays = {name: np.asarray(value) for name, value in fields.items()}
-    shapes = {name: array.shape for name, array in arrays.items() if array.dtype.kind in "uifb"}
-    return pictures.picture_field(shapes)
 
 
 def data_url(pixels: Array) -> str:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -33,36 +34,40 @@ the restart of the others."""
 _NO_ANSWER: Document = {"server": {"ready": False, "reason": "it does not answer"}}
 
 
-class ServerProcesses(Collector):
-    """The processes as of the last `update`, and their metrics with the label `process`.
+class ServerProcesses(ParentInstrument, Collector):
+    """Shows several processes as one server at `--http`, as of the last `update`; their metrics
+    have the label `process`.
 
     The server is ready when at least one process serves and all that serve are ready; a pipeline,
     when it is ready in all of them. A process that has exited gets no connections; one that hangs
     still gets some, so it makes the server unready until it is killed (`hung`).
     """
 
-    def __init__(
-        self,
-        addresses: Callable[[], list[str | None]],
-        token: str = "",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`addresses` returns the control plane's address of each process, None for one that does
-        not serve; `token` is what they require."""
-        self._addresses = addresses
-        self._token = token
+    def __init__(self, facts: ProcessFacts, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises `ConfigError` for an address that cannot be used."""
+        self._facts = facts
         self._clock = clock
-        self.status = Status(clock)
         self._documents: dict[int, Document] = {}
         """The status of each process that has answered, by its number."""
         self._silent_since: dict[int, float] = {}
         """When each process that does not answer was first found silent."""
         self.overall = Readiness(False, "no process serves yet")
         self.parts: dict[str, Readiness] = {}
+        self.status = status = Status(clock)
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        desired = ReadMetric(*DESIRED_SERVERS, lambda: {(): status.desired_servers})
+        self.registry.register(desired)
+        state = ControlState(self, self.registry, VERSION, status=self)
+        self._control = control = open_control_plane(state, facts.options)
+        if control:
+            control.start()
+            self.address = control.address
 
+    @override
     def update(self) -> None:
         """Requests the status of every process."""
-        addresses = self._addresses()
+        addresses = self._facts.addresses()
         bodies = self._get_all("/api/v1/status", addresses)
         answers = {number: _document(body) for number, body in bodies.items()}
         self._documents = {number: answer for number, answer in answers.items() if answer}
@@ -74,15 +79,22 @@ class ServerProcesses(Collector):
         self.overall = _overall(states, len(addresses))
         self.status.update(self._view())
 
-    def hung(self, seconds: float) -> list[int]:
+    @override
+    def hung(self, seconds: float, /) -> list[int]:
         """Returns the numbers of the processes that have not answered for so long."""
         end = self._clock() - seconds
         return [number for number, since in self._silent_since.items() if since <= end]
 
+    @override
     def drain(self) -> None:
         """Makes the server and its pipelines unready, until the next `update`."""
         self.overall = Readiness(False, SHUTTING_DOWN)
         self.parts = dict.fromkeys(self.parts, self.overall)
+
+    @override
+    def stop(self) -> None:
+        if self._control:
+            self._control.stop()
 
     def to_json(self, readiness: Mapping[str, Readiness]) -> Document:
         """Returns the document of `/api/v1/status`."""
@@ -91,7 +103,7 @@ class ServerProcesses(Collector):
     def bad_samples(self, pipeline: str) -> list[Document] | None:
         """Returns the last bad samples of a pipeline, the newest first; None without it."""
         path = f"/api/v1/pipelines/{quote(pipeline, safe='')}/bad-samples"
-        documents = map(_document, self._get_all(path, self._addresses()).values())
+        documents = map(_document, self._get_all(path, self._facts.addresses()).values())
         lists = [answer["samples"] for answer in documents if answer and "samples" in answer]
         return merge_bad_samples(lists) if lists else None
 
@@ -100,7 +112,7 @@ class ServerProcesses(Collector):
 
     def collect(self) -> Iterable[Metric]:
         merged: dict[str, Metric] = {}
-        for number, body in self._get_all("/metrics", self._addresses()).items():
+        for number, body in self._get_all("/metrics", self._facts.addresses()).items():
             for family in text_string_to_metric_families(body or ""):
                 if family.name == DESIRED_SERVERS[0]:
                     continue  # a process has the trainers of its own connections alone
@@ -118,41 +130,9 @@ class ServerProcesses(Collector):
         """Returns the body from each process that serves; all are requested at once."""
         serving = {number: address for number, address in enumerate(addresses) if address}
         with ThreadPoolExecutor(max(1, len(serving))) as threads:
-            bodies = threads.map(lambda address: _get(address, path, self._token), serving.values())
+            get = partial(_get, path=path, token=self._facts.token)
+            bodies = threads.map(get, serving.values())
             return dict(zip(serving, bodies, strict=True))
-
-
-class ProcessesInstrument(ParentInstrument):
-    """Shows several processes as one server at `--http`."""
-
-    def __init__(self, facts: ProcessFacts) -> None:
-        """Raises `ConfigError` for an address that cannot be used."""
-        self._processes = processes = ServerProcesses(facts.addresses, facts.token)
-        registry, status = CollectorRegistry(), processes.status
-        registry.register(processes)
-        registry.register(ReadMetric(*DESIRED_SERVERS, lambda: {(): status.desired_servers}))
-        state = ControlState(processes, registry, VERSION, status=processes)
-        self._control = control = open_control_plane(state, facts.options)
-        if control:
-            control.start()
-            self.address = control.address
-
-    @override
-    def update(self) -> None:
-        self._processes.update()
-
-    @override
-    def hung(self, seconds: float) -> list[int]:
-        return self._processes.hung(seconds)
-
-    @override
-    def drain(self) -> None:
-        self._processes.drain()
-
-    @override
-    def stop(self) -> None:
-        if self._control:
-            self._control.stop()
 
 
 def _parts(documents: dict[int, Document]) -> dict[str, Readiness]:

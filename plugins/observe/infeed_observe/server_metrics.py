@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from infeed_observe.desired_servers import DESIRED_SERVERS
 from infeed_observe.observer import Observer, queues
@@ -13,6 +13,14 @@ from infeed_server.runtime.certificate import tls_files
 from infeed_server.storage.stores import traffic
 
 _UNSENT = "Batches in progress, and finished ones that are not sent yet."
+_QUEUES = {
+    "queued_requests": "Requests that wait for their batch.",
+    "unsent_batches": _UNSENT,
+    "unsent_bytes": "Encoded size of the unsent batches.",
+    "window_bytes": "Bytes of batches that are kept for slower trainers.",
+    "cache_bytes": "Bytes of the samples in the pipeline's cache.",
+}
+_LIMIT = "Memory of the host, or the container's limit."
 _READY = "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names."
 _EXPIRY = "Unix time at which the certificate of --tls-cert expires."
 _WAIT = "Share of its last seconds that the rank waited which waits most, 0 to 1."
@@ -29,76 +37,60 @@ _RECEIVED = "Bytes of objects that were received from stores."
 
 def expose_server(observer: Observer) -> None:
     """Exposes what an observer and its facts have."""
-    facts, status, process = observer.facts, observer.status, observer.reports
-    tls = tls_files(facts.options)
-    of_queue, of_engines = partial(_of_queue, observer), partial(_of_engines, observer)
-    expose = observer.metrics.expose
+    facts, status, reports = observer.facts, observer.status, observer.reports
+    budget, tls = facts.budget, tls_files(facts.options)
 
-    def expiry() -> LabelledValues:
-        end = tls.expires_at() if tls else None
-        return {} if end is None else {(): end}
+    def one(name: str, text: str, read: Callable[[], float | None]) -> None:
+        observer.metrics.expose(f"infeed_{name}", text, lambda: _known({(): read()}))
 
-    def ready() -> LabelledValues:
-        return {(name,): float(part.ready) for name, part in facts.health.parts.items()}
+    def each(name: str, text: str, read: Callable[[], Mapping[str, float | None]]) -> None:
+        def values() -> LabelledValues:
+            return _known({(pipeline,): value for pipeline, value in read().items()})
 
-    def one(metric: str, text: str, value: Callable[[], float]) -> None:
-        expose(metric, text, lambda: {(): value()})
+        observer.metrics.expose(f"infeed_{name}", text, values, "pipeline")
 
-    for queue, text in (
-        ("queued_requests", "Requests that wait for their batch."),
-        ("unsent_batches", _UNSENT),
-        ("unsent_bytes", "Encoded size of the unsent batches."),
-        ("window_bytes", "Bytes of batches that are kept for slower trainers."),
-        ("cache_bytes", "Bytes of the samples in the pipeline's cache."),
-    ):
-        expose(f"infeed_{queue}", text, partial(of_queue, queue), "pipeline")
-    text = "Memory of the host, or the container's limit."
-    one("infeed_memory_limit_bytes", text, lambda: process.process.memory_limit_bytes)
-    text = "Memory shared with trainers on this host."
-    one("infeed_shared_memory_bytes", text, lambda: facts.budget.reserved)
-    text = "Limit on the unsent bytes of all pipelines."
-    one("infeed_unsent_limit_bytes", text, lambda: facts.budget.limit)
-    expose("infeed_pipeline_ready", _READY, ready, "pipeline")
-    expose("infeed_certificate_expiry_timestamp_seconds", _EXPIRY, expiry)
-    trainers = partial(_labelled, lambda: status.trainers)
-    expose("infeed_trainers", "Connected trainers.", trainers, "pipeline")
-    waits = partial(_labelled, lambda: status.wait_shares)
-    expose("infeed_wait_ratio", _WAIT, waits, "pipeline")
-    one(*DESIRED_SERVERS, lambda: status.desired_servers)
-    states = of_engines(lambda figures: figures.state_seconds.items())
-    expose("infeed_pipeline_state_seconds_total", _STATE, states, "pipeline", "state")
-    origins = of_engines(partial(_sample_counts, is_cache=False))
-    expose("infeed_requested_samples_total", _ORIGIN, origins, "pipeline", "origin")
-    results = of_engines(partial(_sample_counts, is_cache=True))
-    expose("infeed_cache_reads_total", _CACHE, results, "pipeline", "result")
-    pictures = of_engines(lambda figures: figures.pictures.items())
-    expose("infeed_pictures_total", _PICTURES, pictures, "pipeline", "decoder")
-    one("infeed_store_requests_total", _REQUESTS, lambda: traffic()[0])
-    one("infeed_store_received_bytes_total", _RECEIVED, lambda: traffic()[1])
+    def figures(
+        name: str, text: str, label: str, read: Callable[[Figures], Mapping[Any, float]]
+    ) -> None:
+        def values() -> LabelledValues:
+            return {
+                (pipeline, key): value
+                for pipeline, engine in observer.engines().items()
+                for key, value in read(engine.figures()).items()
+            }
+
+        observer.metrics.expose(f"infeed_{name}", text, values, "pipeline", label)
+
+    def held(queue: str) -> Callable[[], dict[str, float]]:
+        return lambda: {name: queues(one)[queue] for name, one in observer.engines().items()}
+
+    for queue, text in _QUEUES.items():
+        each(queue, text, held(queue))
+    one("memory_limit_bytes", _LIMIT, lambda: reports.process.memory_limit_bytes)
+    one("shared_memory_bytes", "Memory shared with trainers on this host.", lambda: budget.reserved)
+    one("unsent_limit_bytes", "Limit on the unsent bytes of all pipelines.", lambda: budget.limit)
+    health = facts.health
+    each("pipeline_ready", _READY, lambda: {n: part.ready for n, part in health.parts.items()})
+    one("certificate_expiry_timestamp_seconds", _EXPIRY, lambda: tls.expires_at() if tls else None)
+    each("trainers", "Connected trainers.", lambda: status.trainers)
+    each("wait_ratio", _WAIT, lambda: status.wait_shares)
+    observer.metrics.expose(*DESIRED_SERVERS, lambda: {(): status.desired_servers})
+    figures("pipeline_state_seconds_total", _STATE, "state", lambda made: made.state_seconds)
+    figures("requested_samples_total", _ORIGIN, "origin", lambda made: _counts(made, cache=False))
+    figures("cache_reads_total", _CACHE, "result", lambda made: _counts(made, cache=True))
+    figures("pictures_total", _PICTURES, "decoder", lambda made: made.pictures)
+    one("store_requests_total", _REQUESTS, lambda: traffic()[0])
+    one("store_received_bytes_total", _RECEIVED, lambda: traffic()[1])
 
 
-def _of_queue(observer: Observer, queue: str) -> LabelledValues:
-    return {(name,): queues(engine)[queue] for name, engine in observer.engines().items()}
+def _known(values: Mapping[tuple[str, ...], float | None]) -> LabelledValues:
+    return {labels: value for labels, value in values.items() if value is not None}
 
 
-def _of_engines(
-    observer: Observer, of_figures: Callable[[Figures], Iterable[tuple[str, float]]]
-) -> Callable[[], LabelledValues]:
-    """Returns a function that reads figures with a label of every engine."""
-    return lambda: {
-        (name, label): value
-        for name, engine in observer.engines().items()
-        for label, value in of_figures(engine.figures())
+def _counts(figures: Figures, *, cache: bool) -> dict[str, float]:
+    """Returns the counts of the cache, by result, or the others, by origin."""
+    return {
+        count.removeprefix("cache_").removesuffix("_samples"): value
+        for count, value in figures.sample_counts.items()
+        if count.startswith("cache_") == cache
     }
-
-
-def _sample_counts(figures: Figures, *, is_cache: bool) -> Iterable[tuple[str, float]]:
-    """Yields the counts of the cache, by result, or the others, by origin."""
-    for count, value in figures.sample_counts.items():
-        if count.startswith("cache_") == is_cache:
-            yield count.removeprefix("cache_").removesuffix("_samples"), value
-
-
-def _labelled(values: Callable[[], Mapping[str, float | None]]) -> LabelledValues:
-    """Returns the values that are known, by their label."""
-    return {(name,): value for name, value in values().items() if value is not None}

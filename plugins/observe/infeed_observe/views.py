@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from infeed.shared.report import RankReport, ServerReport, TrainerReport
 from infeed.shared.verdict import Verdict, judge
 
@@ -38,19 +40,13 @@ class TrainerView:
             "step_seconds": report and report.step_seconds,
         }
 
-    @classmethod
-    def from_json(cls, document: Document) -> TrainerView:
-        values = {name: document[name] for name in cls.__dataclass_fields__}
-        report = values["report"] and TrainerReport(**values["report"])
-        return cls(**{**values, "report": report})
-
 
 @dataclass(frozen=True)
 class JobView:
-    """The connected trainers that are ranks of one job; `number` tells equal jobs apart."""
+    """The connected trainers that are ranks of one job."""
 
-    base: str
-    number: int
+    id: str
+    """A readable name; the number at its end tells equal jobs apart."""
     seed: int
     batch_size: int
     world_size: int
@@ -59,9 +55,9 @@ class JobView:
     """By rank; of a feed with several streams, the one with the newest report."""
 
     @property
-    def id(self) -> str:
-        """A readable name, unique among the jobs that are connected."""
-        return f"{self.base}-{self.number}"
+    def base(self) -> str:
+        """The id of equal jobs without the number."""
+        return self.id.rpartition("-")[0]
 
     @property
     def ranks(self) -> list[RankReport]:
@@ -73,23 +69,16 @@ class JobView:
         return judge(self.ranks, self.world_size, [self.report])
 
     def to_json(self, warning: str | None) -> Document:
-        names = ("id", "seed", "batch_size", "world_size")
         return {
-            **{name: getattr(self, name) for name in names},
+            **vars(self),
             "report": self.report.to_json(),
             "trainers": [trainer.to_json() for trainer in self.trainers],
             "verdict": self.verdict.to_json(),
             "warning": warning,
         }
 
-    @classmethod
-    def from_json(cls, document: Document) -> JobView:
-        base, _, number = document["id"].rpartition("-")
-        names = ("seed", "batch_size", "world_size")
-        trainers = [TrainerView.from_json(trainer) for trainer in document["trainers"]]
-        report = ServerReport(**document["report"])
-        values = {name: document[name] for name in names}
-        return cls(base, int(number), report=report, trainers=trainers, **values)
+
+_JOBS = TypeAdapter(list[JobView])
 
 
 @dataclass(frozen=True)
@@ -125,7 +114,7 @@ class PipelineView:
     def from_json(cls, document: Document) -> PipelineView:
         own = {name: document[name] for name in ("name", "totals", "source_error", "queues")}
         report = {key: value for key, value in document["report"].items() if key != "cpu_share"}
-        jobs = [JobView.from_json(job) for job in document["jobs"]]
+        jobs = _JOBS.validate_python(document["jobs"])
         other = {"report", "jobs", "ready", "reason", *own}
         spec = {key: value for key, value in document.items() if key not in other}
         return cls(spec=spec, report=ServerReport(**report), jobs=jobs, **own)

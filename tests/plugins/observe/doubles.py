@@ -29,4 +29,4 @@ def job_view(
 ) -> JobView:
     """Returns job `number` of those that are equal."""
     report = report or ServerReport()
-    return JobView("p-7-8x2", number, 7, 8, world_size, report, list(trainers))
+    return JobView(f"p-7-8x2-{number}", 7, 8, world_size, report, list(trainers))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -22,6 +22,8 @@ from infeed_observe.http.access import Authorize
 from infeed_observe.http.app import ControlState, create_app
 from infeed_observe.http.server import ControlServer
 from infeed_observe.processes import ServerProcesses
+from infeed_server.runtime.instruments import ProcessFacts
+from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import hash_token, new_token, require_token
 from infeed_server.serving.health import Health, Readiness
 
@@ -45,14 +47,19 @@ def processes() -> Iterator[list[Process]]:
         process.server.stop()
 
 
+def merged_of(
+    addresses: Callable[[], list[str | None]], token: str = "", **options: Any
+) -> ServerProcesses:
+    """Returns the processes at these addresses as one server."""
+    return ServerProcesses(ProcessFacts(ServerOptions(http=None), token, addresses), **options)
+
+
 def exposed(processes: ServerProcesses) -> str:
-    registry = CollectorRegistry()
-    registry.register(processes)
-    return generate_latest(registry).decode()
+    return generate_latest(processes.registry).decode()
 
 
 def test_ready_when_all_processes_are(processes: list[Process]) -> None:
-    health = ServerProcesses(lambda: [process.server.address for process in processes])
+    health = merged_of(lambda: [process.server.address for process in processes])
     assert not health.overall.ready
     first, second = processes
     first.health.set("a", True, "fine")
@@ -76,7 +83,7 @@ def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> Non
     first, _ = processes
     first.health.set("a", True, "fine")
     addresses = [first.server.address, None]
-    health = ServerProcesses(lambda: [*addresses])
+    health = merged_of(lambda: [*addresses])
     health.update()
     assert health.overall.ready
     reason = "every pipeline is ready, in 1 of 2 processes; restarting: process 1"
@@ -92,7 +99,7 @@ def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> Non
 def test_draining_server_and_its_pipelines_are_not_ready(processes: list[Process]) -> None:
     for process in processes:
         process.health.set("a", True, "fine")
-    health = ServerProcesses(lambda: [process.server.address for process in processes])
+    health = merged_of(lambda: [process.server.address for process in processes])
     health.update()
     health.drain()
     assert (health.overall.ready, health.overall.reason) == (False, "shutting down")
@@ -110,7 +117,7 @@ def test_processes_are_requested_at_once() -> None:
 
     app = Starlette(routes=[Route("/api/v1/status", ready)])
     with ControlServer(app, "127.0.0.1", 0) as one, ControlServer(app, "127.0.0.1", 0) as two:
-        health = ServerProcesses(lambda: [one.address, two.address])
+        health = merged_of(lambda: [one.address, two.address])
         health.update()
     assert health.overall.reason == "fine, in 2 of 2 processes"
 
@@ -119,7 +126,7 @@ def test_process_is_hung_from_its_first_missing_answer(processes: list[Process])
     first, second = processes
     addresses: list[str | None] = [first.server.address, second.server.address]
     clock = ManualClock()
-    health = ServerProcesses(lambda: [*addresses], clock=clock)
+    health = merged_of(lambda: [*addresses], clock=clock)
     clock.now = 1000.0  # a pause of both ends, such as a frozen container, is no silence
     health.update()
     assert health.hung(0) == []
@@ -140,12 +147,12 @@ def test_processes_that_require_a_token_get_it() -> None:
     process = Process("a", authorize=partial(require_token, hash_token(token)))
     process.health.set("a", True, "fine")
     addresses = [process.server.address]
-    merged = ServerProcesses(lambda: [*addresses], token)
+    merged = merged_of(lambda: [*addresses], token)
     merged.update()
     assert merged.parts["a"].reason == "process 0: fine"
     assert 'process="0"' in exposed(merged)
     for wrong in ("", "infeed_other"):
-        assert 'process="0"' not in exposed(ServerProcesses(lambda: [*addresses], wrong))
+        assert 'process="0"' not in exposed(merged_of(lambda: [*addresses], wrong))
     process.server.stop()
 
 
@@ -157,7 +164,7 @@ def test_answer_of_another_kind_is_none(body: bytes) -> None:
     app = Starlette(routes=[Route("/api/v1/status", answer)])
     with ControlServer(app, "127.0.0.1", 0) as server:
         addresses = [server.address]
-        health = ServerProcesses(lambda: [*addresses])
+        health = merged_of(lambda: [*addresses])
         health.update()
         assert health.to_json({})["pipelines"] == []
     assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
@@ -170,7 +177,7 @@ def test_metrics_have_the_label_process(processes: list[Process]) -> None:
         process.metrics.count("infeed_samples", "new", amount=8)
         process.metrics.count("infeed_sent_bytes", "new", amount=100 + number)
         process.metrics.measure("infeed_stage_seconds", 0.002, "new", "send")
-    merged = ServerProcesses(lambda: [process.server.address for process in processes])
+    merged = merged_of(lambda: [process.server.address for process in processes])
     lines = exposed(merged).splitlines()
     assert lines.count("# TYPE infeed_sent_bytes_total counter") == 1
     for number in range(2):
@@ -179,7 +186,8 @@ def test_metrics_have_the_label_process(processes: list[Process]) -> None:
         labels = f'pipeline="new",process="{number}",stage="send"'
         assert f"infeed_stage_seconds_count{{{labels}}} 1.0" in lines
     # No process can know it.
-    assert not [line for line in lines if line.startswith("infeed_desired_servers")]
+    desired = [line for line in lines if line.startswith("infeed_desired_servers")]
+    assert desired == ["infeed_desired_servers 0.0"]
 
 
 def test_bad_samples_are_requested_by_the_quoted_name() -> None:
@@ -187,7 +195,7 @@ def test_bad_samples_are_requested_by_the_quoted_name() -> None:
     one, two = Process("a/b?"), Process("other")
     engine: Any = one.observer.facts.engines["a/b?"]
     engine.bad_samples = lambda: [sample]
-    merged = ServerProcesses(lambda: [one.server.address, two.server.address])
+    merged = merged_of(lambda: [one.server.address, two.server.address])
     assert merged.bad_samples("a/b?") == [sample]
     assert merged.bad_samples("none") is None
     for process in (one, two):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
@@ -25,17 +26,6 @@ from infeed_observe.http.dashboard import dashboard_routes, page
 from infeed_observe.preview import BusyError, Previews
 from infeed_observe.views import Document
 from infeed_server.serving.health import Readiness
-
-_PROBES = {
-    "/livez": "200 while the process serves",
-    "/readyz": "200 when every part is ready, else 503, with the reasons",
-    "/metrics": "metrics for Prometheus",
-}
-_API = {
-    "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
-    "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline",
-}
-_PREVIEW = {"/api/v1/pipelines/NAME/preview": "a few samples from `position`, as pictures"}
 
 _STATUS_CODES: Mapping[type[InfeedError], int] = {
     InvalidRequestError: 400,
@@ -90,11 +80,10 @@ def create_app(
     """Returns the app that shows a server's state. Nothing can be changed there. Requests must be
     for an address or one of `host_names`; None: for any host. With `authorize`, they need a token,
     except for health."""
-    endpoints = _PROBES | (_API if state.status else {}) | (_PREVIEW if state.previews else {})
-    overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
+    status, previews = state.status, state.previews
 
     async def root(request: Request) -> Response:
-        if state.status and "text/html" in request.headers.get("accept", ""):
+        if status and "text/html" in request.headers.get("accept", ""):
             return page()
         return _json(overview, vary="accept")
 
@@ -121,6 +110,20 @@ def create_app(
         # Not as media_type: Starlette would add a second charset to it.
         return Response(encode(state.registry), headers={"content-type": content_type})
 
+    def show_status(_: Request) -> Response:
+        assert status is not None
+        return _json(status.to_json({"": state.health.overall, **state.health.parts}))
+
+    def show_bad_samples(request: Request) -> Response:
+        assert status is not None
+        name = request.path_params["name"]
+        samples = status.bad_samples(name)
+        if samples is None:
+            raise PipelineNotFoundError(
+                f"there is no pipeline {name!r}; /api/v1/status lists the pipelines"
+            )
+        return _json({"pipeline": name, "samples": samples})
+
     async def not_found(request: Request, _: Exception) -> Response:
         paths = ", ".join(["/", *endpoints])
         return _json({"error": f"no {request.url.path}; there is: {paths}"}, 404)
@@ -136,52 +139,40 @@ def create_app(
     async def failed(_: Request, error: Any) -> Response:
         return _json({"error": error.message}, _STATUS_CODES.get(type(error), 503))
 
+    shown: dict[str, tuple[Any, str]] = {
+        "/livez": (livez, "200 while the process serves"),
+        "/readyz": (readyz, "200 when every part is ready, else 503, with the reasons"),
+        "/metrics": (metrics, "metrics for Prometheus"),
+    }
+    if status:
+        text = "the server, its pipelines and their trainers, with verdicts"
+        shown["/api/v1/status"] = (show_status, text)
+        bad_samples = "/api/v1/pipelines/NAME/bad-samples"
+        shown[bad_samples] = (show_bad_samples, "the last bad samples of a pipeline")
+    if previews:
+        text = "a few samples from `position`, as pictures"
+        shown["/api/v1/pipelines/NAME/preview"] = (partial(_preview, previews), text)
+    endpoints = {path: text for path, (_, text) in shown.items()}
+    overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
     routes: list[BaseRoute] = [
         Route("/", root),
         Route("/api/v1", index),
-        Route("/livez", livez),
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
+        # A name may have slashes.
+        *(Route(path.replace("NAME", "{name:path}"), show) for path, (show, _) in shown.items()),
+        *([dashboard_routes()] if status else []),
     ]
-    if state.status is not None:
-        routes += [*_api_routes(state.status, state.health), dashboard_routes()]
-    if state.previews is not None:
-        routes.append(_preview_route(state.previews))
     handlers: Any = {404: not_found, 405: not_allowed, BusyError: busy, InfeedError: failed}
     access = Middleware(AccessCheck, names=host_names, authorize=authorize)
     return Starlette(routes=routes, exception_handlers=handlers, middleware=[access])
 
 
-def _api_routes(status: StatusView, health: HealthView) -> list[Route]:
-    def show_status(_: Request) -> Response:
-        return _json(status.to_json({"": health.overall, **health.parts}))
-
-    def show_bad_samples(request: Request) -> Response:
-        name = request.path_params["name"]
-        samples = status.bad_samples(name)
-        if samples is None:
-            raise PipelineNotFoundError(
-                f"there is no pipeline {name!r}; /api/v1/status lists the pipelines"
-            )
-        return _json({"pipeline": name, "samples": samples})
-
-    return [
-        Route("/api/v1/status", show_status),
-        # A name may have slashes.
-        Route("/api/v1/pipelines/{name:path}/bad-samples", show_bad_samples),
-    ]
-
-
-def _preview_route(previews: Previews) -> Route:
-    def show_preview(request: Request) -> Response:
-        text = request.query_params.get("position", "0")
-        try:
-            position = int(text)
-        except ValueError:
-            raise InvalidRequestError(f"position={text!r:.50} must be a number") from None
-        return _json(previews.make(request.path_params["name"], position))
-
-    return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
+def _preview(previews: Previews, request: Request) -> Response:
+    text = request.query_params.get("position", "0")
+    try:
+        position = int(text)
+    except ValueError:
+        raise InvalidRequestError(f"position={text!r:.50} must be a number") from None
+    return _json(previews.make(request.path_params["name"], position))
 
 
 def _json(content: Any, status: int = 200, **headers: str) -> Response:

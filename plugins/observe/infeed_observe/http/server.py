@@ -7,7 +7,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -100,41 +99,22 @@ class ControlServer:
         self.stop()
 
 
-def open_control_server(
-    state: ControlState,
-    http: str | None,
-    *,
-    insecure: bool = False,
-    host_names: Collection[str] | None = None,
-    tls: ssl.SSLContext | None = None,
-    authorize: Authorize | None = None,
-) -> ControlServer | None:
-    """Returns the server on `host:port`, not started yet; None for None or `off`. `insecure` allows
-    other machines to reach it without TLS. `host_names` are this server's in requests, besides
-    addresses and this machine's own. Raises `ConfigError`."""
-    if http is None or http == "off":
+def open_control_plane(state: ControlState, options: ServerOptions) -> ControlServer | None:
+    """Returns the server that the options ask for, not started yet; None for `http` off. Requests
+    may name addresses, this machine and `http_hosts`. Raises `ConfigError`."""
+    if options.http is None or options.http == "off":
         return None
-    address = Address.parse_safe("--http", http, encrypted=tls is not None, insecure=insecure)
+    tls = tls_files(options) if options.http_tls else None
+    encrypted, insecure = tls is not None, options.insecure
+    address = Address.parse_safe("--http", options.http, encrypted=encrypted, insecure=insecure)
     if address.is_unix:
         raise ConfigError(f"--http {address}: HTTP needs host:port", address=str(address))
-    names = {"localhost", socket.gethostname(), address.host, *(host_names or ())}
-    return ControlServer(create_app(state, names, authorize), address.host, address.port, tls)
-
-
-def open_control_plane(state: ControlState, options: ServerOptions) -> ControlServer | None:
-    """Returns the server that the options of a server ask for, as `open_control_server` does."""
     authorize: Authorize | None = None
     if options.parent_token:
         authorize = partial(require_token, options.parent_token)
     if options.http_tokens:
         tokens = TokenAuthenticator(options.http_tokens, option="--http-tokens")
         authorize = tokens.require_access_to_all
-    files = tls_files(options) if options.http_tls else None
-    return open_control_server(
-        state,
-        options.http,
-        insecure=options.insecure,
-        host_names=options.http_hosts,
-        tls=files.http_context() if files else None,
-        authorize=authorize,
-    )
+    names = {"localhost", socket.gethostname(), address.host, *(options.http_hosts or ())}
+    app = create_app(state, names, authorize)
+    return ControlServer(app, address.host, address.port, tls.http_context() if tls else None)

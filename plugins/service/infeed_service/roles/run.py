@@ -12,11 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from infeed_observe.http.app import ControlState
-from infeed_observe.http.server import open_control_server
+from infeed_observe.http.server import open_control_plane
 from infeed_observe.metrics import Metrics
 from infeed_server.engines.monitor import LabelledValues, Monitor
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.signals import ShutdownSignal
+from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.health import Readiness
 from infeed_server.version import VERSION
 from infeed_service.options import DispatcherOptions, RoleOptions, WorkerOptions
@@ -70,9 +71,8 @@ def control_plane(
 ) -> Iterator[str | None]:
     """Serves the control plane, and yields its address."""
     state = ControlState(health, metrics.registry, VERSION, parts)
-    control = open_control_server(
-        state, options.http, insecure=options.insecure, host_names=options.http_host
-    )
+    own = ServerOptions(http=options.http, insecure=options.insecure, http_hosts=options.http_host)
+    control = open_control_plane(state, own)
     if control is None:
         yield None
         return

@@ -16,8 +16,9 @@ import pytest
 from infeed.shared.errors import ConfigError
 from infeed_observe.http import server as http_server
 from infeed_observe.http.app import ControlState, create_app
-from infeed_observe.http.server import ControlServer, open_control_server
+from infeed_observe.http.server import ControlServer, open_control_plane
 from infeed_server.config.address import Address
+from infeed_server.runtime.options import ServerOptions
 
 HOST = "127.43.0.4"
 """A loopback address of these tests alone, so that a free port stays free."""
@@ -71,7 +72,7 @@ def test_invalid_http_option_is_refused(
     state: ControlState, http: str, insecure: bool, message: str
 ):
     with pytest.raises(ConfigError, match=message):
-        open_control_server(state, http, insecure=insecure)
+        open_control_plane(state, ServerOptions(http=http, insecure=insecure))
 
 
 def test_stop_does_not_wait_for_a_hanging_request():
@@ -122,7 +123,7 @@ def test_requests_are_answered_over_tls(state: ControlState, pki: Any) -> None:
 
 
 def test_host_names_other_than_the_given_ones_are_refused(state: ControlState):
-    server = open_control_server(state, f"{HOST}:0", host_names=("known",))
+    server = open_control_plane(state, ServerOptions(http=f"{HOST}:0", http_hosts=["known"]))
     assert server is not None
     statuses = {}
     with server:

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from tests.harness.waiting import wait_until
 
 from infeed_server.serving.health import Readiness
 from infeed_service.options import DispatcherOptions
 from infeed_service.roles import run
-from infeed_service.roles.run import add_dispatcher_metrics, serve_dispatcher
+from infeed_service.roles.run import add_dispatcher_metrics, role_metrics, serve_dispatcher
 
 
 class Dispatcher:
@@ -72,9 +71,9 @@ def test_dispatcher_that_cannot_write_is_not_ready(
 def test_metrics_have_the_state_of_each_worker(tmp_path: Path) -> None:
     states = {"alive": Readiness(True, ""), "silent": Readiness(False, "")}
     liveness: Any = SimpleNamespace(readiness=lambda: states, ended_tasks=4)
-    registry = CollectorRegistry()
-    add_dispatcher_metrics(registry, liveness, tmp_path)
-    value = registry.get_sample_value
+    metrics = role_metrics("dispatcher")
+    add_dispatcher_metrics(metrics, liveness, tmp_path)
+    value = metrics.registry.get_sample_value
     assert value("infeed_dispatcher_workers") == 2
     assert value("infeed_dispatcher_lost_tasks_total") == 4
     reachable = [value("infeed_dispatcher_worker_reachable", {"worker": name}) for name in states]
