@@ -140,3 +140,16 @@ def test_a_row_is_a_copy() -> None:
         builder.set(row, memory)
     assert builder.columns["box"][:, 0].tolist() == [0, 1]
     assert (builder.columns["image"][0] != builder.columns["image"][1]).all()
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"x": 0.5, "y": 1}, r"^does not fit: its field 'x' is float64\[\], not int64\[\]$"),
+        ({"x": 1}, r"^has no field 'y', expected as int64\[\]; it has: x$"),
+        ({"x": 1, "y": 1, "z": 2}, "^has the field 'z', and the first elements have x, y only"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(parts: Any, message: str) -> None:
+    with pytest.raises(UnfitError, match=message):
+        fit_parts(parts, (Field("x", "int64"), Field("y", "int64")))

@@ -195,20 +195,11 @@ def test_storage_faults_are_repeated(kind: Any, lazily: bool) -> None:
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize(
-    ("element", "message"),
-    [
-        ({"x": 0.5, "y": 1}, r"does not fit: its field 'x' is float64\[\], not int64\[\]"),
-        ({"x": 1}, r"has no field 'y', expected as int64\[\]; it has: x"),
-        ({"x": 1, "y": 1, "z": 2}, "has the field 'z'"),
-        ((1, 2), "has no field 'x'"),
-    ],
-)
-def test_element_that_does_not_fit_is_a_bad_sample(element: Any, message: str) -> None:
+def test_element_that_does_not_fit_is_a_bad_sample() -> None:
     # Index 5 is none of those that are looked at.
-    dataset = opened(Numbers(lambda index: element if index == 6 else {"x": index, "y": 1}))
+    dataset = opened(Numbers(lambda index: {"x": index} if index == 6 else {"x": index, "y": 1}))
     assert read(dataset, 5) == {"x": [5], "y": [1]}
-    with pytest.raises(SampleError, match=f"^sample 6 of m:d .*{message}") as caught:
+    with pytest.raises(SampleError, match=r"^sample 6 of m:d .*has no field 'y'") as caught:
         read(dataset, 5, 6)
     assert caught.value.metadata["sample_id"] == "6"
 

@@ -68,13 +68,6 @@ def test_request_of_a_worker_that_ends_is_repeated(new_pool: NewPool, tmp_path: 
     assert len((tmp_path / "requests").read_text().split()) == 3
 
 
-def test_idle_worker_that_ends_is_replaced(new_pool: NewPool) -> None:
-    pool = new_pool()
-    before = pool.submit("").result()
-    os.kill(before, signal.SIGKILL)
-    assert pool.submit("").result() != before
-
-
 @pytest.mark.parametrize(
     ("request_", "ending"),
     [(("exit", 3), "exit status 3"), (("kill", signal.SIGSEGV), r"signal 11 \(.*\)")],

@@ -162,18 +162,6 @@ def test_flipped_bit_is_a_sample_that_is_not_kept(opened: Open, name: str) -> No
     assert kept(store) == COUNT
 
 
-@pytest.mark.parametrize("byte", range(24))
-def test_any_byte_of_an_entry_may_be_damaged(opened: Open, byte: int) -> None:
-    (store := opened()).put(1, record(1))
-    with (store.directory / "index").open("r+b") as index:
-        index.seek(24 + byte)
-        index.write(b"\xfe")
-    assert store.get(1) is None
-    store.close()
-    opened().put(1, record(1))
-    assert opened().get(1) == record(1)
-
-
 def test_entry_of_another_sample_is_damage(opened: Open) -> None:
     (store := opened()).put(1, record(1))
     with (store.directory / "index").open("r+b") as index:
@@ -196,13 +184,6 @@ def test_reserved_space_that_was_not_filled_is_used_later(opened: Open) -> None:
     assert len(list(store.directory.glob("segment-*"))) == 1
 
 
-def test_index_with_part_of_an_entry_is_no_error(opened: Open, tmp_path: Path) -> None:
-    (tmp_path / "index").write_bytes(bytes(24 * COUNT + 5))
-    (store := opened()).put(1, record(1))
-    assert store.get(1) == record(1)
-    assert store.verify() == (1, 0)
-
-
 @pytest.mark.parametrize("part", [7, COUNT // 4])
 def test_index_is_read_in_parts(opened: Open, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     monkeypatch.setattr(disk, "_PART", part)
@@ -213,12 +194,6 @@ def test_index_is_read_in_parts(opened: Open, monkeypatch: pytest.MonkeyPatch, p
     (second := opened()).put(1, record(1))
     assert kept(second) == COUNT // 3 + 3
     assert second.verify() == (COUNT // 3 + 3, 0)
-
-
-def test_missing_segment_is_no_error(opened: Open) -> None:
-    opened().put(5, record(5))
-    (store := opened()).directory.joinpath("segment-1").unlink()
-    assert store.get(5) is None
 
 
 def test_segment_that_is_deleted_while_bytes_are_counted_is_no_error(

@@ -57,14 +57,6 @@ def test_only_fields_that_become_much_smaller_are_compressed() -> None:
     assert encoder._trials["photo"].samples == 64
 
 
-@pytest.mark.parametrize("dtype", [np.float32, object])
-def test_fields_without_a_number_are_not_compressed(dtype: Any) -> None:
-    encoder = RecordFormat([RecordField("x", np.dtype(dtype), (0,))])
-    columns = {"x": np.empty((100, 0), dtype)}
-    decoded = encoder.decode([encoder.encode(columns, row) for row in range(100)])
-    assert decoded["x"].shape == (100, 0)
-
-
 @pytest.mark.parametrize("record", [b"", b"\0", b"\1" * 30, b"\0" * 14])
 def test_bytes_that_are_no_record_are_refused(record: bytes) -> None:
     encoder = RecordFormat([RecordField("x", np.dtype(np.int64), ())])

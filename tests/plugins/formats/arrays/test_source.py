@@ -80,13 +80,6 @@ def test_small_npy_is_in_memory(npy: Path) -> None:
     np.testing.assert_array_equal(source.read(np.array([9]))["x"], X[[9]])
 
 
-def test_compressed_npz_is_loaded(tmp_path: Path, npz: Path) -> None:
-    np.savez_compressed(tmp_path / "small.npz", x=X, y=Y)
-    source = open_arrays(tmp_path / "small.npz")
-    np.testing.assert_array_equal(source.read(np.array([3]))["x"], X[[3]])
-    assert source.identity == open_arrays(npz).identity
-
-
 def test_npy_files_become_fields(tmp_path: Path) -> None:
     np.save(tmp_path / "photo.npy", X)
     np.save(tmp_path / "label.npy", Y)
@@ -101,15 +94,16 @@ def test_npy_files_become_fields(tmp_path: Path) -> None:
 @given(
     dtype=st.sampled_from(["<f4", ">f4", "<i8", ">u2", "bool", "u1", "f2", "S5", "<U4", ">U4"]),
     fortran=st.booleans(),
-    storage=st.sampled_from(["npy", "large", "npz", "compressed", "memory", "gfile"]),
+    storage=st.sampled_from(["npy", "large", "npz", "compressed", "memory", "gfile", "objects"]),
     indices=st.lists(st.integers(0, 6), max_size=10),
 )
 def test_rows_equal_numpy(
     dtype: str, fortran: bool, storage: str, indices: list[int], tmp_path: Path
 ) -> None:
     array = np.arange(42).reshape(7, 3, 2).astype(dtype, order="F" if fortran else "C")
-    if storage == "memory":
-        source = open_arrays({"a": array})
+    if storage in ("memory", "objects"):
+        has_text = storage == "objects" and array.dtype.kind in "SU"
+        source = open_arrays({"a": array.astype(object) if has_text else array})
     elif storage in ("npy", "large", "gfile"):
         np.save(tmp_path / "a.npy", array)
         with pytest.MonkeyPatch.context() as patch:
@@ -132,24 +126,6 @@ def test_rows_equal_numpy(
         assert source.columns["a"].dtype == tf.as_dtype(rows.dtype)
     assert rows.shape == (len(indices), 3, 2)
     assert rows.flags.c_contiguous
-
-
-def test_strings_are_encoded_as_utf8() -> None:
-    assert open_arrays({"a": np.array(["naïve", ""])}).read(np.array([0, 1]))["a"].tolist() == [
-        "naïve".encode(),
-        b"",
-    ]
-    mixed = np.array([b"\0ends with zero\0", "text"], object)
-    assert open_arrays({"a": mixed}).read(np.array([0, 1]))["a"].tolist() == [
-        b"\0ends with zero\0",
-        b"text",
-    ]
-
-
-def test_remote_npz_equals_local_npz(npz: Path) -> None:
-    source = open_arrays(f"file://{npz}")
-    np.testing.assert_array_equal(source.read(np.array([5]))["x"], X[[5]])
-    assert source.identity == open_arrays(npz).identity
 
 
 def test_arrays_of_one_length_are_chosen(tmp_path: Path) -> None:
@@ -221,20 +197,15 @@ def test_pickled_objects_are_refused(tmp_path: Path, save: Any) -> None:
         open_arrays(next(tmp_path.glob("a.np*")))
 
 
-@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
-@pytest.mark.parametrize("keep", [0, 3, 200])
-def test_truncated_files_are_refused(tmp_path: Path, name: str, keep: int) -> None:
-    (np.savez if name == "a.npz" else np.save)(tmp_path / name, X)
-    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:keep])
-    with pytest.raises(SourceError, match=rf"cannot read '.*{name}' as \.{name[2:]}"):
-        open_arrays(tmp_path / name)
-
-
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed, np.save])
-def test_file_with_a_changed_byte_is_read_or_refused(tmp_path: Path, save: Any) -> None:
+def test_damaged_files_are_read_or_refused(tmp_path: Path, save: Any) -> None:
     file = tmp_path / ("a.npy" if save is np.save else "a.npz")
     save(file, X[:3])
     content = file.read_bytes()
+    for keep in (0, 3, 100):
+        file.write_bytes(content[:keep])
+        with pytest.raises(SourceError, match=rf"cannot read '{file}' as {file.suffix}"):
+            open_arrays(file)
     for place in range(len(content)):
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
@@ -310,7 +281,9 @@ def test_mapped_file_is_read_after_its_path_is_replaced(tmp_path: Path, npy: Pat
 def test_identity_follows_the_content(tmp_path: Path, npz: Path) -> None:
     first = open_arrays(npz).identity
     os.utime(npz, ns=(1, 1))
-    assert open_arrays(npz.rename(tmp_path / "moved.npz")).identity == first
+    assert open_arrays(f"file://{npz.rename(tmp_path / 'moved.npz')}").identity == first
+    np.savez_compressed(npz, x=X, y=Y)
+    assert open_arrays(npz).identity == first
     np.savez(npz, x=X, y=Y + 1)
     assert open_arrays(npz).identity != first
     memory = {"x": X, "y": Y}

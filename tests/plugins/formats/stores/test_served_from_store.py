@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.harness.object_server import ObjectServer
 from tests.harness.server import InfeedServer
 from tests.harness.tfrecords import example, write_records
-from tests.harness.waiting import wait_until
 
 import infeed
 
@@ -46,25 +43,3 @@ def test_processes_serve_the_same_as_from_files(
             assert server.terminate() == 0
     assert found[0] == found[1]
     assert sorted(found[1]) == list(range(200))
-
-
-@pytest.mark.slow
-def test_server_of_a_store_that_does_not_answer_ends(store: ObjectServer, tmp_path: Path) -> None:
-    write_records(tmp_path / "a.tfrecord", [example({"x": [1], "y": [b"y"]})] * 1000)
-    store.put_folder(tmp_path, "bkt")
-    (tmp_path / "served.yaml").write_text(PIPELINE % "s3://bkt")
-    server = InfeedServer(tmp_path / "served.yaml", tmp_path / "log", "--grace", "0.5")
-    with server, infeed.connect(server.address, "numbers") as feed:
-
-        def read_all() -> None:
-            with suppress(infeed.InfeedError):
-                list(feed)
-
-        before = len(store.requests)
-        store.faults.delay = 1000.0
-        reading = threading.Thread(target=read_all)
-        reading.start()
-        wait_until(lambda: len(store.requests) > before, "a range is requested")
-        assert server.terminate() == 0  # 1, if it is ended for its time
-        feed.close()
-        reading.join()
