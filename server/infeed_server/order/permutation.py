@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -41,16 +41,16 @@ def permutation(count: int, *key: int) -> Permutation:
     """Returns the permutation of [0, count) that `key` (any integers) selects."""
     if count < 1:
         raise ValueError(f"a permutation needs at least one element, not {count} elements")
-    kind = SortedPermutation if count <= SORTED_COUNT else FeistelPermutation
-    return kind(count, *key)
+    if count <= SORTED_COUNT:
+        return sorted_permutation(count, *key)
+    return FeistelPermutation(count, *key)
 
 
-class SortedPermutation:
-    """The order of the hashes of 0, 1, … count - 1 under the key."""
+class ListedPermutation:
+    """A permutation whose images are in memory."""
 
-    def __init__(self, count: int, *key: int) -> None:
-        self._images: Positions = np.argsort(combine(*key, np.arange(count)), kind="stable")
-        self._preimages: Positions = np.argsort(self._images)
+    def __init__(self, images: Positions) -> None:
+        self._images = images
 
     def forward(self, values: npt.ArrayLike) -> Positions:
         images: Positions = self._images[np.atleast_1d(values)]
@@ -59,6 +59,15 @@ class SortedPermutation:
     def inverse(self, values: npt.ArrayLike) -> Positions:
         preimages: Positions = self._preimages[np.atleast_1d(values)]
         return preimages
+
+    @cached_property
+    def _preimages(self) -> Positions:
+        return np.argsort(self._images)
+
+
+def sorted_permutation(count: int, *key: int) -> ListedPermutation:
+    """Returns the order of the hashes of 0, 1, … count - 1 under the key."""
+    return ListedPermutation(np.argsort(combine(*key, np.arange(count)), kind="stable"))
 
 
 class FeistelPermutation:
@@ -105,31 +114,18 @@ class FeistelPermutation:
         return result
 
 
-class StablePermutation:
-    """A permutation in O(count) memory, of which one more element changes one image: element n
-    takes the place of a random one of those before it, which moves to place n. All permutations are
-    equally likely."""
-
-    def __init__(self, count: int, *key: int) -> None:
-        images = array("q", bytes(8 * count))
-        for first in range(0, count, _AT_ONCE):
-            numbers = np.arange(first, min(count, first + _AT_ONCE), dtype=np.uint64)
-            places = (combine(*key, numbers) % (numbers + np.uint64(1))).tolist()
-            for number, place in enumerate(places, first):
-                images[number] = images[place]
-                images[place] = number
-        self._images: Positions = np.frombuffer(images, np.int64)
-        self._preimages: Positions | None = None
-
-    def forward(self, values: npt.ArrayLike) -> Positions:
-        images: Positions = self._images[np.atleast_1d(values)]
-        return images
-
-    def inverse(self, values: npt.ArrayLike) -> Positions:
-        if self._preimages is None:
-            self._preimages = np.argsort(self._images)
-        preimages: Positions = self._preimages[np.atleast_1d(values)]
-        return preimages
+def stable_permutation(count: int, *key: int) -> ListedPermutation:
+    """Returns a permutation in O(count) memory, of which one more element changes one image:
+    element n takes the place of a random one of those before it, which moves to place n. All
+    permutations are equally likely."""
+    images = array("q", bytes(8 * count))
+    for first in range(0, count, _AT_ONCE):
+        numbers = np.arange(first, min(count, first + _AT_ONCE), dtype=np.uint64)
+        places = (combine(*key, numbers) % (numbers + np.uint64(1))).tolist()
+        for number, place in enumerate(places, first):
+            images[number] = images[place]
+            images[place] = number
+    return ListedPermutation(np.frombuffer(images, np.int64))
 
 
 def half_widths(count: int) -> tuple[int, int]:
@@ -147,7 +143,7 @@ def cached_permutation(count: int, *key: int) -> Permutation:
 @lru_cache(maxsize=4)
 def cached_stable_permutation(count: int, *key: int) -> Permutation:
     """Returns a cached permutation; each takes 8 to 16 bytes for an element."""
-    return StablePermutation(count, *key)
+    return stable_permutation(count, *key)
 
 
 def _mask(bits: int) -> np.uint64:

@@ -20,39 +20,38 @@ _UNPACKED = {tf.uint32, tf.uint64}
 class PackedColumns:
     """Columns whose large numbers are byte strings, of which a row that has none is empty."""
 
-    def __init__(self, specs: Mapping[str, tf.TensorSpec]) -> None:
-        self._specs = specs
-        self._packed = {name for name, spec in specs.items() if _is_large(spec)}
+    def __init__(self, prefix: str, specs: Mapping[str, tf.TensorSpec]) -> None:
+        self._specs = {prefix + name: (name, spec) for name, spec in specs.items()}
+        self._packed = {column for column, (_, spec) in self._specs.items() if _is_large(spec)}
         self.columns = {
-            name: tf.TensorSpec((), tf.string) if name in self._packed else spec
-            for name, spec in specs.items()
+            column: tf.TensorSpec((), tf.string) if column in self._packed else spec
+            for column, (_, spec) in self._specs.items()
         }
         """The columns, per sample."""
 
     def pack(self, columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
         """Returns columns of `rows.size` rows, which are empty but for those that are true."""
         packed: Columns = {}
-        for name, spec in self.columns.items():
+        for column, spec in self.columns.items():
             is_bytes = spec.dtype == tf.string
             dtype = np.dtype(object) if is_bytes else np.dtype(spec.dtype.as_numpy_dtype)
-            column = packed[name] = np.full((rows.size, *spec.shape), b"" if is_bytes else 0, dtype)
+            packed[column] = np.full((rows.size, *spec.shape), b"" if is_bytes else 0, dtype)
             if not rows.any():
                 continue
-            values = columns[name]
-            if name in self._packed:
+            values = columns[self._specs[column][0]]
+            if column in self._packed:
                 values = np.array([value.tobytes() for value in values], object)
-            column[rows] = values
+            packed[column][rows] = values
         return packed
 
     def unpack(self, row: Sample) -> Sample:
-        """Returns the columns of a row that has them, inside a graph."""
-        return {name: self._unpack(name, value) for name, value in row.items()}
-
-    def _unpack(self, name: str, value: tf.Tensor) -> tf.Tensor:
-        spec = self._specs[name]
-        if name not in self._packed:
-            return value
-        return tf.reshape(tf.io.decode_raw(value, spec.dtype), spec.shape)
+        """Returns the values of a row that has them, inside a graph."""
+        return {
+            name: tf.reshape(tf.io.decode_raw(row[column], spec.dtype), spec.shape)
+            if column in self._packed
+            else row[column]
+            for column, (name, spec) in self._specs.items()
+        }
 
 
 def _is_large(spec: tf.TensorSpec) -> bool:

@@ -32,8 +32,8 @@ from infeed_server.transforms.base import Step, Transform
 
 log = logging.getLogger(__name__)
 
-_KEPT, _FIELD, _SOURCE = "kept", "field/", "source/"
-"""A column, and the prefixes of two kinds of columns, of a cache in a graph."""
+_KEPT = "kept"
+"""A column of a cache in a graph, beside those of fields and those of the source."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,12 @@ class CachedSource(Source):
             kernels=kernel_selection() if has_other_code else None,
         )
         origin = self.pictures or source
-        self._packed = {_FIELD: PackedColumns(stored), _SOURCE: PackedColumns(origin.columns)}
+        self._packed_fields = PackedColumns("field/", stored)
+        self._packed_source = PackedColumns("source/", origin.columns)
+        packed = self._packed_fields.columns | self._packed_source.columns
         super().__init__(
             source.places,
-            self._graph_columns() if in_graph else stored,
+            {_KEPT: tf.TensorSpec((), tf.bool), **packed} if in_graph else stored,
             hashlib.sha256(f"{source.identity} {made}".encode()).hexdigest(),
             parsed=not (self._serialized or in_graph),
             classes=source.classes,
@@ -147,8 +149,8 @@ class CachedSource(Source):
         kept = ~np.isin(indices, rest.indices)
         return {
             _KEPT: kept,
-            **self._pack(_FIELD, gather(parts, indices[kept]), kept),
-            **self._pack(_SOURCE, gather([rest], indices[~kept]), ~kept),
+            **self._packed_fields.pack(gather(parts, indices[kept]), kept),
+            **self._packed_source.pack(gather([rest], indices[~kept]), ~kept),
         }
 
     def _make(self, indices: Indices, parts: list[Part]) -> Part:
@@ -179,8 +181,8 @@ class CachedSource(Source):
             return self._parse_fields(columns)
         return tf.cond(  # type: ignore[no-any-return]
             columns[_KEPT],
-            lambda: self._parse_fields(self._unpack(_FIELD, columns)),
-            lambda: self._function(self._unpack(_SOURCE, columns), tf.zeros([2], tf.int64)),
+            lambda: self._parse_fields(self._packed_fields.unpack(columns)),
+            lambda: self._function(self._packed_source.unpack(columns), tf.zeros([2], tf.int64)),
         )
 
     def _parse_fields(self, columns: Sample) -> Sample:
@@ -190,20 +192,6 @@ class CachedSource(Source):
             else columns[name]
             for name, spec in self._fields.items()
         }
-
-    def _graph_columns(self) -> sample_graph.Specs:
-        columns = {_KEPT: tf.TensorSpec((), tf.bool)}
-        for kind, packed in self._packed.items():
-            columns |= {kind + name: spec for name, spec in packed.columns.items()}
-        return columns
-
-    def _pack(self, kind: str, columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
-        packed = self._packed[kind].pack(columns, rows)
-        return {kind + name: column for name, column in packed.items()}
-
-    def _unpack(self, kind: str, columns: Sample) -> Sample:
-        packed = self._packed[kind]
-        return packed.unpack({name: columns[kind + name] for name in packed.columns})
 
     @property
     def used_bytes(self) -> int:

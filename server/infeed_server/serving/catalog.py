@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError
+from infeed.shared.arguments import MAX_INT64
+from infeed.shared.errors import PipelineNotFoundError
 from infeed.shared.finish import finish
 from infeed.shared.spec import PipelineSpec, Spec
 from infeed.shared.spec.segment import Lineage
@@ -19,6 +20,7 @@ from infeed_server.engines.capabilities import random_access, requires_other_eng
 from infeed_server.order import MAX_POSITION
 from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
+from infeed_server.serving.request_checks import require_range
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
@@ -71,10 +73,10 @@ class Catalog:
         batch_size = request_checks.resolve_batch_size(spec, message.batch_size)
         string_bytes = self._string_bytes.get(spec.name, 0)
         request_checks.check_batch_bytes(spec, batch_size, string_bytes, finish_on_server=on_server)
-        seed = message.seed if message.HasField("seed") else spec.seed
-        request_checks.check_seed_and_epochs(seed, message.epochs)
+        given = message.seed if message.HasField("seed") else None
+        seed, lineage = request_checks.parse_run(spec, given, message.lineage)
+        require_range("epochs", message.epochs, 0, MAX_INT64)
         trainer = request_checks.parse_trainer(message)
-        lineage = request_checks.parse_lineage(message.lineage)
         if lineage:
             random_access(engine).order(seed, lineage)
         if trainer.job_name and not engine.has_jobs:
@@ -139,21 +141,12 @@ class BatchStream:
         self, message: stream_pb2.BatchRequest, span: BatchSpan | None = None
     ) -> Future[Answer]:
         """Submits a request to the engine. Raises `InvalidRequestError` for invalid positions."""
-        if not 0 <= message.start <= MAX_POSITION:
-            raise InvalidRequestError(
-                f"position {message.start} is outside of [0, 2^62]", start=message.start
-            )
+        require_range("start", message.start, 0, MAX_POSITION)
+        require_range("count", message.count, 0, self.stride)
         # The engine keeps what a request needs in memory, and none needs more than its own step.
-        max_step_end = message.start + self.world_size * self.stride
-        limits = {"min_position_count": max_step_end, "step_end": max_step_end}
-        for name, limit in {**limits, "count": self.stride}.items():
-            if not 0 <= getattr(message, name) <= limit:
-                raise InvalidRequestError(
-                    f"{name} {getattr(message, name)} is out of range for the batch at position "
-                    f"{message.start}: it is 0 to {limit} for {self.world_size} ranks",
-                    start=message.start,
-                    **{name: getattr(message, name)},
-                )
+        step_end = message.start + self.world_size * self.stride
+        require_range("min_position_count", message.min_position_count, 0, step_end)
+        require_range("step_end", message.step_end, 0, step_end)
         return self.session.submit(
             Request(
                 self.seed,

@@ -1,16 +1,13 @@
-"""Checks of the numbers in client messages.
-
-A number out of range raises `InvalidRequestError` with its name, value and range.
-"""
+"""Checks of what client messages ask for."""
 
 from __future__ import annotations
 
 from infeed.shared.errors import FingerprintError, InvalidRequestError
 from infeed.shared.spec import MAX_BATCH_SIZE, MAX_JOB_NAME_LENGTH, PipelineSpec
 from infeed.shared.spec.messages import optional_enum_name
-from infeed.shared.spec.segment import MAX_SEGMENTS, Lineage, lineage_from_proto
+from infeed.shared.spec.segment import MAX_SEGMENTS, lineage_from_proto
 from infeed.v1 import spec_pb2, stream_pb2
-from infeed_server.engines.base import Trainer
+from infeed_server.engines.base import RunKey, Trainer
 from infeed_server.order import MAX_SEED
 
 _MAX_BATCH_BYTES = 1 << 30
@@ -22,18 +19,19 @@ _MAX_WORLD_SIZE = 1 << 16
 _MAX_FEED_ID_CHARS = 128
 
 
+def require_range(name: str, value: int, least: int, most: int) -> None:
+    """Raises `InvalidRequestError` for a number out of its range."""
+    if not least <= value <= most:
+        problem = f"{name} {value} is out of range: it is {least} to {most}"
+        raise InvalidRequestError(problem, **{name.replace(" ", "_"): value})
+
+
 def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
     """Returns the rank that opens a stream."""
     world_size = message.world_size or 1
-    if not 0 <= message.rank < world_size <= _MAX_WORLD_SIZE:
-        raise InvalidRequestError(
-            f"rank {message.rank} of {world_size} is out of range: ranks are 0 to world_size - 1, "
-            f"and world_size is at most {_MAX_WORLD_SIZE}",
-            rank=message.rank,
-            world_size=world_size,
-        )
-    limits = {"feed_id": _MAX_FEED_ID_CHARS, "job_name": MAX_JOB_NAME_LENGTH}
-    for name, limit in limits.items():
+    require_range("world_size", world_size, 1, _MAX_WORLD_SIZE)
+    require_range("rank", message.rank, 0, world_size - 1)
+    for name, limit in (("feed_id", _MAX_FEED_ID_CHARS), ("job_name", MAX_JOB_NAME_LENGTH)):
         if (length := len(getattr(message, name))) > limit:
             raise InvalidRequestError(f"{name} has {length} characters, more than {limit}")
     return Trainer(
@@ -57,31 +55,18 @@ def check_fingerprint(spec: PipelineSpec, expected: str) -> None:
         )
 
 
-def check_seed_and_epochs(seed: int, epochs: int) -> None:
-    """Raises `InvalidRequestError` when one is out of range."""
-    if not 0 <= seed <= MAX_SEED:
-        raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
-    if epochs < 0:
-        raise InvalidRequestError(f"epochs {epochs} is negative", epochs=epochs)
-
-
-def parse_lineage(message: spec_pb2.Lineage) -> Lineage:
-    """Returns the segments of a run. Raises `InvalidRequestError` for too many."""
-    if len(message.segments) > MAX_SEGMENTS:
-        raise InvalidRequestError(
-            f"the run has {len(message.segments)} segments; at most {MAX_SEGMENTS} are allowed",
-            segments=len(message.segments),
-        )
-    return lineage_from_proto(message)
+def parse_run(spec: PipelineSpec, seed: int | None, lineage: spec_pb2.Lineage) -> RunKey:
+    """Returns the seed, by default the pipeline's, and the segments of a run."""
+    seed = spec.seed if seed is None else seed
+    require_range("seed", seed, 0, MAX_SEED)
+    require_range("segments", len(lineage.segments), 0, MAX_SEGMENTS)
+    return seed, lineage_from_proto(lineage)
 
 
 def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:
     """Returns the requested batch size; 0 means the pipeline's own."""
     size = requested or spec.batch_size
-    if not 1 <= size <= MAX_BATCH_SIZE:
-        raise InvalidRequestError(
-            f"batch size {size} is outside of [1, {MAX_BATCH_SIZE}]", batch_size=size
-        )
+    require_range("batch size", size, 1, MAX_BATCH_SIZE)
     spec.check_batch_size(size)
     return size
 

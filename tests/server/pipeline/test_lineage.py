@@ -34,7 +34,7 @@ def test_stable_orders_of_more_samples_than_there_are_are_never_made(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    monkeypatch.setattr(permutation, "StablePermutation", lambda count, *_: made.append(count))
+    monkeypatch.setattr(permutation, "stable_permutation", lambda count, *_: made.append(count))
     served = plan()
     huge = first(served, sample_count=count, epoch_end=count, shuffle="stable")
     rest = replace(huge, step=1, start=4, shuffle="none", removed=2, shrinks=True)

@@ -60,10 +60,10 @@ GARBAGE = b"\xff\xfe no message"
             lambda call: call.send(GARBAGE),
             "a message of 13 bytes is not a valid StreamBatchesRequest",
         ),
-        (lambda call: call.open(batch_size=-1), "batch size -1 is outside of"),
-        (lambda call: call.open(batch_size=1 << 40), "batch size 1099511627776 is outside of"),
-        (lambda call: call.open(seed=-1), "seed -1 is outside of"),
-        (lambda call: call.open(epochs=-1), "epochs -1 is negative"),
+        (lambda call: call.open(batch_size=-1), "batch size -1 is out of range"),
+        (lambda call: call.open(batch_size=1 << 40), "batch size 1099511627776 is out of range"),
+        (lambda call: call.open(seed=-1), "seed -1 is out of range"),
+        (lambda call: call.open(epochs=-1), "epochs -1 is out of range"),
     ],
 )
 def test_invalid_first_message_is_refused(
@@ -110,23 +110,11 @@ def test_unknown_pipeline_or_fingerprint_is_refused(
             lambda call: call.send(GARBAGE),
             "a message of 13 bytes is not a valid StreamBatchesRequest",
         ),
-        (lambda call: call.request(0, 5), "count 5 is out of range for .* 0 to 4"),
-        (lambda call: call.request(0, -1), "count -1 is out of range"),
-        (
-            lambda call: call.request(8, min_position_count=-1),
-            "min_position_count -1 is out of range for .* at position 8",
-        ),
-        (
-            lambda call: call.request(8, min_position_count=13),
-            "it is 0 to 12 for 1 ranks",
-        ),
-        (
-            lambda call: call.request(8, step_end=-1),
-            "step_end -1 is out of range for .* at position 8",
-        ),
-        (lambda call: call.request(8, step_end=13), "it is 0 to 12 for 1 ranks"),
-        (lambda call: call.request(-1), "position -1 is outside of"),
-        (lambda call: call.request((1 << 62) + 1), "position 4611686018427387905 is outside of"),
+        (lambda call: call.request(0, 5), "count 5 is out of range: it is 0 to 4"),
+        (lambda call: call.request(8, min_position_count=13), "min_position_count 13 .* 0 to 12"),
+        (lambda call: call.request(8, step_end=13), "step_end 13 is out of range: it is 0 to 12"),
+        (lambda call: call.request(-1), "start -1 is out of range"),
+        (lambda call: call.request((1 << 62) + 1), "start 4611686018427387905 is out of range"),
     ],
 )
 def test_invalid_message_ends_the_stream_after_earlier_requests(

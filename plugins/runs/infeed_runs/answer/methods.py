@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import takewhile
 
-from infeed.shared.errors import InvalidRequestError, SampleError
+from infeed.shared.errors import SampleError
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_runs.answer.description import Describer
 from infeed_runs.answer.one_by_one import one_by_one
@@ -16,6 +16,7 @@ from infeed_server.engines.capabilities import random_access
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.order import MAX_POSITION, RunOrder
 from infeed_server.serving import request_checks
+from infeed_server.serving.request_checks import require_range
 
 FindEngine = Callable[[str], Engine]
 """Returns the engine of a pipeline that the caller may read."""
@@ -29,8 +30,8 @@ def describe_slots(
 ) -> messages.DescribeSlotsResponse:
     """Returns what positions of a run have. Raises `InvalidRequestError`, `FingerprintError`."""
     engine, order = _run(find, request.run)
-    _check("start", request.start, 0, MAX_POSITION)
-    _check("count", request.count, 1, MAX_DRAWN_SLOTS if request.draws else MAX_SLOTS)
+    require_range("start", request.start, 0, MAX_POSITION)
+    require_range("count", request.count, 1, MAX_DRAWN_SLOTS if request.draws else MAX_SLOTS)
     positions = range(request.start, request.start + request.count)
     slots = Describer(engine, order).describe(positions, draws=request.draws)
     active = takewhile(lambda _: is_active(), one_by_one(slots))
@@ -43,8 +44,8 @@ def find_sample(
     """Returns where a sample is in a run. Raises as `describe_slots` does, and
     `SampleNotFoundError`."""
     engine, order = _run(find, request.run)
-    _check("epochs", request.epochs, 1, MAX_EPOCHS)
-    _check("the length of sample", len(request.sample), 1, _MAX_SAMPLE_CHARS)
+    require_range("epochs", request.epochs, 1, MAX_EPOCHS)
+    require_range("length of sample", len(request.sample), 1, _MAX_SAMPLE_CHARS)
     return find_visits(engine.plan, order, request)
 
 
@@ -54,9 +55,8 @@ def _run(find: FindEngine, run: messages.Run) -> tuple[IndexedEngine, RunOrder]:
     engine = find(run.pipeline)
     spec = engine.spec
     request_checks.check_fingerprint(spec, run.fingerprint)
-    seed = run.seed if run.HasField("seed") else spec.seed
-    request_checks.check_seed_and_epochs(seed, 0)
-    order = random_access(engine).order(seed, request_checks.parse_lineage(run.lineage))
+    seed = run.seed if run.HasField("seed") else None
+    order = random_access(engine).order(*request_checks.parse_run(spec, seed, run.lineage))
     assert isinstance(engine, IndexedEngine)  # no other one has random access
     bad = engine.known_bad()
     if not bad.size or spec.on_error == "mask":
@@ -67,8 +67,3 @@ def _run(find: FindEngine, run: messages.Run) -> tuple[IndexedEngine, RunOrder]:
             "substitutes; repair the files, or see the quarantine log"
         )
     return engine, order.without(bad)
-
-
-def _check(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise InvalidRequestError(f"{name} {value} is out of range: it is {low} to {high}")

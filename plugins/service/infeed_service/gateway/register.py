@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from google.protobuf.message import Message
 
+from infeed.shared.arguments import MAX_INT64
 from infeed.v1 import feed_service_pb2 as messages
+from infeed.v1 import spec_pb2
 from infeed_server.engines.base import Engine
 from infeed_server.engines.capabilities import requires_other_engine
 from infeed_server.serving import request_checks
@@ -23,8 +25,8 @@ def register_dataset(
     request_checks.check_fingerprint(spec, request.fingerprint)
     batch_size = request_checks.resolve_batch_size(spec, request.batch_size or 0)
     request_checks.check_batch_bytes(spec, batch_size, 0, finish_on_server=False)
-    seed = spec.seed if request.seed is None else request.seed
-    request_checks.check_seed_and_epochs(seed, request.epochs)
+    request_checks.parse_run(spec, request.seed, spec_pb2.Lineage())
+    request_checks.require_range("epochs", request.epochs, 0, MAX_INT64)
     if not isinstance(engine, DataServiceEngine):
         raise requires_other_engine(engine, "data set to read from workers")
     return engine.register(request).to_proto()

@@ -78,8 +78,8 @@ def run(**options: Any) -> messages.Run:
         (describe_slots, {"count": 257, "draws": True}, "count 257 is out of range: it is 1 to 25"),
         (find_sample, {"sample": "1", "epochs": 0}, "epochs 0 is out of range: it is 1 to 10000"),
         (find_sample, {"sample": "1", "epochs": 10_001}, "epochs 10001 is out of range"),
-        (find_sample, {"sample": "", "epochs": 1}, "the length of sample 0 is out of range"),
-        (find_sample, {"sample": "1", "epochs": 1, "run": run(seed=-1)}, "seed -1 is outside"),
+        (find_sample, {"sample": "", "epochs": 1}, "length of sample 0 is out of range"),
+        (find_sample, {"sample": "1", "epochs": 1, "run": run(seed=-1)}, "seed -1 is out of range"),
     ],
 )
 def test_numbers_out_of_range_are_refused(
