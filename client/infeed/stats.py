@@ -140,6 +140,10 @@ class Stats:
         )
         return "\n  ".join(lines)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Shows the summary in a notebook, which else has every field in one line."""
+        printer.text("..." if cycle else str(self))
+
     def _rates(self) -> list[str]:
         """Returns a line with the batches per second of each of several connections."""
         rates = ", ".join(f"{name} {rate:.3g}" for name, rate in self.batch_rates.items())

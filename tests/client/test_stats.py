@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -89,6 +91,9 @@ def test_text_begins_with_the_verdict() -> None:
         stats.verdict == "not input-bound: the trainer waited 0.1 % of the time; the input keeps up"
     )
     text = str(stats)
+    notebook = io.StringIO()
+    stats._repr_pretty_(SimpleNamespace(text=notebook.write), cycle=False)
+    assert notebook.getvalue() == text
     assert text.startswith(stats.verdict)
     for part in ("51 steps, 204 samples", "p50 100 µs", "500.0 ms", "2 reconnects", "a:1, b:2"):
         assert part in text
