@@ -91,14 +91,15 @@ class RangeRequests:
         path = reads[0].file.path
         future = store_of(path).start(reads)
         self._running.add(future)
-        if self._is_closed:
-            future.cancel()
         try:
-            return future.result()
-        except CancelledError as error:
-            raise SourceError(f"{path}: the source is closed", file=path) from error
+            if not self._is_closed:
+                return future.result()
+            future.cancel()
+        except CancelledError:
+            pass
         finally:
             self._running.discard(future)
+        raise SourceError(f"{path}: the source is closed", file=path)
 
     def close(self) -> None:
         self._is_closed = True
