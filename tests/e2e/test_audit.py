@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner, Result
 
+from infeed import InfeedError
+from infeed.cli import new_app
 from infeed_server.pipeline.load import from_yaml
 
 FUNCTIONS = """
@@ -81,31 +84,31 @@ def test_photos_are_exact_across_resumes(
     assert report["total"]["never"] == report["total"]["more"] == 0
 
 
-def test_bad_samples_are_counted_by_action(command_line: Any, address: str, folder: Path) -> None:
+def test_bad_samples_are_counted_by_action(address: str) -> None:
     """Samples 7, 27 and 47 of 50 are bad."""
-    options = ("--world-size", "2", "--epochs", "2")
-    run = command_line.run("audit", address, "bad-mask", *options, cwd=folder)
-    assert run.status == 0, run.stderr
-    assert "6 bad samples masked (on_error: mask)" in run.stdout
 
-    run = command_line.run("audit", address, "bad-substitute", *options, cwd=folder)
-    assert run.status == 2
-    assert "epoch 0: 3 samples lost: 7, 27, 47" in run.stdout
-    assert "--quarantine LOG" in run.stdout
-    assert run.stdout.splitlines()[-1] == "NOT exact"
-    assert run.stderr == ""
+    def audit(action: str, *log: str) -> Result:
+        options = ("--world-size", "2", "--epochs", "2", *log)
+        return CliRunner().invoke(new_app(), ["audit", address, f"bad-{action}", *options])
 
-    log = ("--quarantine", "bad-substitute.jsonl")
-    run = command_line.run("audit", address, "bad-substitute", *options, *log, cwd=folder)
-    assert run.status == 0, run.stdout + run.stderr
-    assert "6 bad samples substituted" in run.stdout
+    masked = audit("mask")
+    assert masked.exit_code == 0, masked.output
+    assert "6 bad samples masked (on_error: mask)" in masked.stdout
+
+    unnamed = audit("substitute")
+    assert unnamed.exit_code == 2
+    assert "epoch 0: 3 samples lost: 7, 27, 47" in unnamed.stdout
+    assert "--quarantine LOG" in unnamed.stdout
+    assert unnamed.stdout.splitlines()[-1] == "NOT exact"
+
+    named = audit("substitute", "--quarantine", "bad-substitute.jsonl")
+    assert named.exit_code == 0, named.output
+    assert "6 bad samples substituted" in named.stdout
 
     # Entries of other pipelines and actions do not count.
-    log = ("--quarantine", "bad-mask.jsonl")
-    run = command_line.run("audit", address, "bad-substitute", *options, *log, cwd=folder)
-    assert run.status == 2
+    assert audit("substitute", "--quarantine", "bad-mask.jsonl").exit_code == 2
 
-    run = command_line.run("audit", address, "bad-raise", *options, cwd=folder)
-    assert run.status == 1
-    assert run.stderr.startswith("error: ")
-    assert "data.npz" in run.stderr
+    raised = audit("raise")
+    assert raised.exit_code == 1
+    assert isinstance(raised.exception, InfeedError)
+    assert "data.npz" in str(raised.exception)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner, Result
 
 import infeed
 from infeed import (
@@ -19,6 +20,7 @@ from infeed import (
     PermissionDeniedError,
     ServerUnavailableError,
 )
+from infeed.cli import new_app
 from infeed_server.serving.auth import new_token, token_entry
 
 TEXT = """
@@ -162,7 +164,7 @@ def test_trainer_without_a_certificate_gets_a_hint(
 # The control plane.
 
 
-def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path, command_line: Any) -> None:
+def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path) -> None:
     all_token, some_token = tmp_path / "all", tmp_path / "some"
     entries = []
     for file, pattern in ((all_token, "*"), (some_token, "open")):
@@ -175,11 +177,11 @@ def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path, command_
     server = start(*options, "--http", "127.0.0.1:0", "--http-tls", "--http-tokens", tokens)
     address = server.http
 
-    def top(*options: Any) -> Any:
-        return command_line.run("top", address, "--json", *map(str, options), cwd=tmp_path)
+    def top(*options: Any) -> Result:
+        return CliRunner().invoke(new_app(), ["top", address, "--json", *map(str, options)])
 
     shown = top("--tls-ca", pki.ca, "--token-file", all_token)
-    assert shown.status == 0, shown.stderr
+    assert shown.exit_code == 0, shown.output
     assert [pipeline["name"] for pipeline in json.loads(shown.stdout)["pipelines"]] == [
         "open",
         "secret",
@@ -189,5 +191,5 @@ def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path, command_
         (("--tls-ca", pki.untrusted_ca, "--token-file", all_token), "its certificate is refused"),
     ):
         refused = top(*options)
-        assert refused.status == 1, options
-        assert problem in " ".join(refused.stderr.split())
+        assert refused.exit_code == 1, options
+        assert problem in str(refused.exception)

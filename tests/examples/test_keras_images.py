@@ -66,7 +66,11 @@ def server(
 
 @pytest.mark.parametrize(
     ("backend", "strategy"),
-    [("jax", ""), ("tensorflow", ""), ("tensorflow", "cpu:2"), ("torch", "")],
+    # Each backend continues so: tests/client/keras/on_backend.py.
+    [
+        ("tensorflow", "cpu:2"),
+        *(pytest.param(one, "", marks=pytest.mark.slow) for one in ("jax", "tensorflow", "torch")),
+    ],
 )
 def test_a_killed_run_continues_with_the_same_bits(
     server: InfeedServer, few_photos: SimpleNamespace, backend: str, strategy: str, tmp_path: Path

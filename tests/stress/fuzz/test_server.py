@@ -92,7 +92,7 @@ def run_calls(server: InfeedServer) -> None:
     specs = {spec.name: spec for spec in transport.list_pipelines()}
     transport.close()
 
-    @examples(160)
+    @examples(80)
     @given(rng=st.randoms(use_true_random=True))
     def run(rng: random.Random) -> None:
         kinds = rng.choices([*KINDS], [*KINDS.values()], k=CONCURRENT_CALLS)

@@ -72,16 +72,19 @@ def test_good_file_has_status_0(folder: Path) -> None:
     assert "--scan" in result.output
 
 
-def test_classes_order_and_decoder_are_printed(folder: Path) -> None:
+def test_classes_order_and_decoder_are_printed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "infeed_jpeg", None)
     for name in ("cat", "dog"):
         (folder / "photos" / name).mkdir(parents=True)
         (folder / "photos" / name / "0.jpg").write_bytes(jpeg(0))
-    steps = "[decode_image: {field: image, channels: 1}, center_crop: {field: image, size: [4, 4]}]"
+    steps = "[decode_image: {field: image}, center_crop: {field: image, size: [4, 4]}]"
     source = f"source: {{images: photos, labels: folders}}, transforms: {steps}"
     (folder / "photos.yaml").write_text(f"pipelines: {{p: {{{source}, batch: 2}}}}\n")
     lines = run("photos.yaml").stdout.splitlines()
     assert lines[0] == "p: the classes of label are 0 cat, 1 dog"
-    decoder = "TensorFlow decodes the pictures: decode_image has channels: 1"
+    decoder = "TensorFlow decodes the pictures: the package infeed-jpeg is not installed"
     assert lines[1] == f"p, first batch: {decoder}"
     assert lines[2].startswith("note: p: samples come class by class")
 
