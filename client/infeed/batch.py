@@ -8,7 +8,7 @@ from typing import NoReturn
 from infeed.shared.arguments import did_you_mean
 from infeed.shared.errors import FieldNotFoundError
 from infeed.shared.pytree import register_with_jax
-from infeed.shared.spec import Array
+from infeed.shared.spec import Array, parts_of
 
 
 class Batch(dict[str, Array]):
@@ -19,12 +19,20 @@ class Batch(dict[str, Array]):
     sample_ids  int64 for each slot: the sample's number in the source, -1 for an empty slot
     mask        bool for each slot: whether it holds a sample. In an empty slot a field is zero, or
                 what the option `empty` has for it
+    source      str for each slot: the part of a mixture that its sample is of, or an empty one
 
     For JAX it is a container as a dict is: `jax.tree.map(f, batch)` returns a plain dict.
     """
 
     def __init__(
-        self, arrays: Mapping[str, Array], *, start: int, epoch: int, sample_ids: Array, mask: Array
+        self,
+        arrays: Mapping[str, Array],
+        *,
+        start: int,
+        epoch: int,
+        sample_ids: Array,
+        mask: Array,
+        parts: Mapping[str, int] = {},
     ) -> None:
         super().__init__(arrays)
         register_with_jax(Batch)
@@ -32,6 +40,7 @@ class Batch(dict[str, Array]):
         self.epoch = epoch
         self.sample_ids = sample_ids
         self.mask = mask
+        self._parts = parts
 
     def __missing__(self, name: object) -> NoReturn:
         raise FieldNotFoundError(
@@ -42,8 +51,17 @@ class Batch(dict[str, Array]):
     def replaced(self, arrays: Mapping[str, Array]) -> Batch:
         """Returns a batch of the same slots with other arrays."""
         return Batch(
-            arrays, start=self.start, epoch=self.epoch, sample_ids=self.sample_ids, mask=self.mask
+            arrays,
+            start=self.start,
+            epoch=self.epoch,
+            sample_ids=self.sample_ids,
+            mask=self.mask,
+            parts=self._parts,
         )
+
+    @property
+    def source(self) -> Array:
+        return parts_of(self._parts, self.sample_ids)
 
     @property
     def slots(self) -> int:

@@ -222,6 +222,7 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
         stride=shard_plan.stride,
         seed=seed,
         opening=opening,
+        parts=spec.parts,
     )
     plan = FeedPlan(spec, options, contract, shard_plan, course, uuid.uuid4().hex)
     check_empty(plan.empty, plan.element_spec, plan.pending_transforms)

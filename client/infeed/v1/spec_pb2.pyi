@@ -215,8 +215,16 @@ class FieldClasses(_message.Message):
     names: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, field: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Part(_message.Message):
+    __slots__ = ("name", "samples")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    samples: int
+    def __init__(self, name: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
+
 class Pipeline(_message.Message):
-    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope", "source_kind", "shuffle_mode", "lineage", "classes")
+    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope", "source_kind", "shuffle_mode", "lineage", "classes", "parts")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
     WIRE_SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +244,7 @@ class Pipeline(_message.Message):
     SHUFFLE_MODE_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     element_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
     wire_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
@@ -255,4 +264,5 @@ class Pipeline(_message.Message):
     shuffle_mode: str
     lineage: Lineage
     classes: _containers.RepeatedCompositeFieldContainer[FieldClasses]
-    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ..., source_kind: _Optional[str] = ..., shuffle_mode: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., classes: _Optional[_Iterable[_Union[FieldClasses, _Mapping]]] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[Part]
+    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ..., source_kind: _Optional[str] = ..., shuffle_mode: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., classes: _Optional[_Iterable[_Union[FieldClasses, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...

@@ -227,6 +227,7 @@ class BatchAssembler:
             epoch=header.epoch,
             sample_ids=np.array(header.sample_ids, np.int64),
             mask=np.array(header.mask, bool) if header.mask else np.ones(slots, bool),
+            parts=self._contract.parts,
         )
         # Only the batch refers to the buffer now, so the trainer's last reference frees it.
         self._header, self._payload = None, _EMPTY

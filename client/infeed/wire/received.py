@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ class StreamContract:
     seed: int
     opening: stream_pb2.StreamOpen
     """What the server must have read, without the id of the feed."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """The parts of a mixture, and the samples of each."""
 
     @cached_property
     def payload_bytes(self) -> int | None:

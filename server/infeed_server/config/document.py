@@ -46,6 +46,22 @@ class Document:
             path = path[:-1]
         return self.lines.get(path, 1)
 
+    def written(self, path: KeyPath) -> KeyPath:
+        """Returns the path to a part as the file has it, where a key such as `mix` can stand in
+        the place of the one around it, or beside it."""
+        found: list[Any] = []
+        above: Any = None
+        value = self.value
+        for number, step in enumerate(path):
+            if _has(value, step):
+                found.append(step)
+                above, value = value, value[step]
+            elif _has(above, step):
+                found[-1], value = step, above[step]
+            elif not any(_has(value, later) for later in path[number + 1 :]):
+                return (*found, *path[number:])
+        return tuple(found)
+
     def location(self, path: KeyPath) -> str:
         """Returns `file:line: a.b[0].c`, with the line of the nearest part that exists."""
         place = f"{self.file}:{self.line(path)}"
@@ -79,6 +95,12 @@ class Document:
                 self.lines[inner] = line
                 result[key] = self.construct(loader, value_node, inner)
         return result
+
+
+def _has(value: Any, step: Any) -> bool:
+    if isinstance(value, dict):
+        return step in value
+    return isinstance(value, list) and isinstance(step, int) and step < len(value)
 
 
 def read(file: str) -> Document:

@@ -97,12 +97,7 @@ class RunOrder:
         """Returns the order of a run that goes on at a position with what lies behind `skipped`
         positions there, and from the next epoch on in another order. Raises `ValueError` if samples
         would be lost or repeated."""
-        last = self.last
-        if order.count < last.count:
-            raise ValueError(f"it has {order.count} samples, fewer than {last.count} before")
-        before, now = last.removed, order.removed
-        if before is not now and not np.isin(before.ids, now.ids).all():
-            raise ValueError("samples that were removed are there again")
+        order.check_behind(self.last, start)
         behind = self.at(start + skipped)
         shift = behind.shift + skipped
         epochs, offset = divmod(start + shift, behind.visits.length)

@@ -115,6 +115,17 @@ class SampleOrder:
         """The options, as a segment of a run has them."""
         return f"window:{self.block}:{self.window}" if self.mode == "window" else self.mode
 
+    def check_behind(self, last: SampleOrder, start: int) -> None:  # noqa: ARG002 - of mixtures
+        """Raises `ValueError` where samples would be lost or repeated if a run of the order `last`
+        goes on at a position in this one."""
+        if self.count < last.count:
+            raise ValueError(f"it has {self.count} samples, fewer than {last.count} before")
+        before, now = last.removed, self.removed
+        if before is not now and not np.isin(before.ids, now.ids).all():
+            raise ValueError("samples that were removed are there again")
+        if type(self) is not type(last):
+            raise ValueError("a mixture and an order without parts do not continue each other")
+
     def named(self, name: str) -> SampleOrder:
         """Returns the order whose options have this name. Raises `ValueError`."""
         kind, *numbers = name.split(":")

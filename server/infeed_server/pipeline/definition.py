@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import MAX_BATCH_SIZE, OnError, Remainder
@@ -13,7 +14,7 @@ from infeed.shared.spec.segment import MAX_SEGMENTS
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.order import MAX_SEED, Mode
 from infeed_server.sources.base import ProgressCallback, Source
-from infeed_server.sources.registry import AddedSource, AnySource, open_sources
+from infeed_server.sources.registry import AddedSource, AnySource, nest, open_sources
 from infeed_server.storage.files import PathString, rebase
 from infeed_server.transforms import TransformList
 from infeed_server.transforms.targets import Targets
@@ -156,6 +157,15 @@ class Pipeline(Definition):
     quarantine: str | None = None
     """Path of the log of bad samples, one JSON object per line; the default is
     `quarantine/NAME.jsonl` in the working directory."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest_sources(cls, value: Any) -> Any:
+        return nest(value, cls.model_fields)
+
+    def linked(self, pipelines: Mapping[str, Pipeline]) -> Pipeline:
+        """Returns the pipeline with others that its source names. Raises `ConfigError`."""
+        return self.model_copy(update={"source": self.source.linked(pipelines)})
 
     def resolve(self, base: Path) -> Pipeline:
         """Returns the pipeline with its relative paths resolved against a directory."""

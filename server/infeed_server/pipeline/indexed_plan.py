@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from infeed.shared.errors import ConfigError
@@ -46,6 +45,8 @@ class IndexedPlan:
     spec: PipelineSpec
     source: Source
     steps: tuple[Step, ...]
+    own_order: SampleOrder
+    """The order of the definition's epochs, under its own seed."""
     removed: tuple[int, ...] = ()
     """The samples that the definition removes, in its order."""
     pictures: NativePictures | str = ""
@@ -55,7 +56,7 @@ class IndexedPlan:
     @property
     def epoch_length(self) -> int:
         """The positions of an epoch."""
-        return self._order.length
+        return self.own_order.length
 
     @property
     def native(self) -> NativePictures | None:
@@ -86,16 +87,12 @@ class IndexedPlan:
 
     def order(self, seed: int, lineage: Lineage = ()) -> RunOrder:
         """Returns the order of a run. Raises `InvalidRequestError` for segments of another one."""
-        order = replace(self._order, seed=seed)
+        order = replace(self.own_order, seed=seed)
         if not lineage and self.definition.skip:
             lineage = tuple(replace(segment, seed=seed) for segment in self.spec.lineage)
         if not lineage:
             return RunOrder.of(order)
         return run_order(self.spec, order, self.removed, lineage)
-
-    @cached_property
-    def _order(self) -> SampleOrder:
-        return sample_order(self.definition, len(self.source), self.removed)
 
     def sample_function(self) -> sample_graph.SampleFunction:
         return sample_graph.sample_function(self.source, self.steps)
@@ -115,32 +112,33 @@ def plan_indexed(
     if definition.batch is None:
         raise ConfigError("missing; add for example batch: {size: 64}", at=("batch",))
     removed = removed_samples(definition.remove, source)
-    order = sample_order(definition, len(source), removed)
+    order = sample_order(definition, source, removed)
+    own = definition_fingerprint(definition, source, removed)
     definition.batch.check(order.length)
-    transforms = name_draws(definition.transforms)
-    definition = definition.model_copy(update={"transforms": transforms})
-    steps, cache = take_cache(transforms)
+    parts = source.part_sizes
+    before = len(source.transforms)
+    transforms = name_draws((*source.transforms, *definition.transforms))
+    definition = definition.model_copy(update={"transforms": transforms[before:]})
+    steps, cache = take_cache(transforms, -before)
     check_placement(transforms)
     maps, in_graph = split_maps(steps)
     in_graph = tuple(with_targets(in_graph, definition.targets))
-    identity = source.identity
     with ExitStack() as undo:
         if maps:
             source = maps[0][1].map_source(source, maps, definition.source)
             undo.callback(source.close)
         placed = _Placed.of(source, in_graph, definition.targets)
-        own = definition_fingerprint(definition, identity, removed)
-        spec = _spec(name, definition, order, placed, own)
+        spec = replace(_spec(name, definition, order, placed, own), parts=parts)
         if removed or definition.skip:
             names = {"pipeline": name, "fingerprint": own}
             lineage = skip_lineage(order, definition.skip, spec.batch_size, **names)
             spec = replace(spec, lineage=lineage)
         split = cache.split(placed.host) if cache else ((), placed.host)
-        parts = [gather_pictures(part) for part in split]
-        first, rest = (tuple(fuse_decode_and_crop(part)) for part in parts)
-        kept = choose_chain(parts[0], decoder)
-        chain = kept or choose_chain(parts[1], decoder)
-        plan = IndexedPlan(definition, spec, source, (*first, *rest), removed)
+        gathered = [gather_pictures(part) for part in split]
+        first, rest = (tuple(fuse_decode_and_crop(part)) for part in gathered)
+        kept = choose_chain(gathered[0], decoder)
+        chain = kept or choose_chain(gathered[1], decoder)
+        plan = IndexedPlan(definition, spec, source, (*first, *rest), order, removed)
         pictures: NativePictures | str | None = None
         if cache is not None and cached:
             made = CachedSource(source, first, cache, name, in_graph=bool(rest), chain=kept)
@@ -201,9 +199,9 @@ def _spec(
     )
 
 
-def sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) -> SampleOrder:
+def sample_order(definition: Pipeline, source: Source, removed: tuple[int, ...]) -> SampleOrder:
     """Returns the order of a pipeline's epochs. Raises `ConfigError` for one that is too large."""
-    shuffle, mode = definition.shuffle, definition.shuffle.order_mode
+    shuffle, mode, count = definition.shuffle, definition.shuffle.order_mode, len(source)
     if mode == "stable" and count > MAX_STABLE:
         raise ConfigError(
             f"stable takes 16 bytes of memory for a sample, and the data set has {count} samples, "
@@ -212,11 +210,12 @@ def sample_order(definition: Pipeline, count: int, removed: tuple[int, ...]) -> 
         )
     shrinks = definition.remove is not None and definition.remove.then == "shrink"
     gone = removed_ids(removed, shrinks)
-    return SampleOrder(count, shuffle.seed, mode, shuffle.block, shuffle.window, gone)
+    plain = SampleOrder(count, shuffle.seed, mode, shuffle.block, shuffle.window, gone)
+    return source.order(plain)
 
 
-def definition_fingerprint(definition: Pipeline, identity: str, removed: tuple[int, ...]) -> str:
-    """Returns the fingerprint of a definition, of its source's identity and of removed samples."""
+def definition_fingerprint(definition: Pipeline, source: Source, removed: tuple[int, ...]) -> str:
+    """Returns the fingerprint of a definition, its source and removed samples."""
     shuffle: dict[str, Any] = {"mode": definition.shuffle.order_mode}
     if definition.shuffle.mode == "window":
         shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed", "order"})
@@ -225,7 +224,7 @@ def definition_fingerprint(definition: Pipeline, identity: str, removed: tuple[i
     steps, _ = take_cache(name_draws(definition.transforms))
     has_other_code = any(step.has_other_code for _, step in steps)
     return fingerprint(
-        source=identity,
+        source=source.identity,
         shuffle=shuffle,
         transforms=[step.identity() for _, step in steps],
         on_error=definition.on_error,
@@ -233,6 +232,7 @@ def definition_fingerprint(definition: Pipeline, identity: str, removed: tuple[i
         remove=[removed, then],
         skip=[definition.skip, size],
         **({"targets": targets_identity(definition.targets)} if definition.targets else {}),
+        **({} if source.arrangement is None else {"arrangement": source.arrangement}),
     )
 
 

@@ -102,6 +102,11 @@ def parse_yaml(file: str) -> FilePipelines:
                 for path, text in explain(error, value)
             ]
     problems += [doc.problem(path, text) for path, text in class_folder_problems(pipelines)]
+    for name, pipeline in [*pipelines.items()]:
+        try:
+            pipelines[name] = pipeline.linked(pipelines)
+        except ConfigError as error:
+            problems.append(doc.problem(doc.written(place_of(error, name)), error.problem))
     return FilePipelines(pipelines, doc, problems)
 
 
@@ -113,6 +118,7 @@ def located(pipelines: Pipelines, name: str) -> Iterator[None]:
     except InfeedError as error:
         error.at = place_of(error, name)
         if isinstance(pipelines, FilePipelines):
+            error.at = pipelines.document.written(error.at)
             error.line = f"{pipelines.document.file}:{pipelines.document.line(error.at)}"
         raise
 
@@ -146,7 +152,7 @@ def from_object(name: str) -> Pipelines:
         and target
         and all(isinstance(value, Pipeline) for value in target.values())
     ):
-        return dict(target)
+        return {key: pipeline.linked(target) for key, pipeline in target.items()}
     raise ConfigError(
         f"{name} is {type(target).__name__}; it must be a Pipeline, a mapping of names to "
         "Pipelines, or a function that returns either",

@@ -49,11 +49,13 @@ class CachePlace:
         return tuple(steps[:count]), tuple(steps[count:])
 
 
-def take_cache(transforms: Sequence[Transform]) -> tuple[list[Step], CachePlace | None]:
-    """Returns the steps, and the place of a cache. Raises `ConfigError` for one that is behind
-    another, or behind a random transform."""
+def take_cache(
+    transforms: Sequence[Transform], first: int = 0
+) -> tuple[list[Step], CachePlace | None]:
+    """Returns the steps, numbered from `first` on, and the place of a cache. Raises `ConfigError`
+    for one that is behind another, or behind a random transform."""
     place, steps, random = None, [], ""
-    for ordinal, transform in enumerate(transforms):
+    for ordinal, transform in enumerate(transforms, first):
         if not isinstance(transform, Cache):
             steps.append((ordinal, transform))
             random = random or f"{transform.name} (transforms[{ordinal}])" * transform.random

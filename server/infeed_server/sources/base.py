@@ -16,6 +16,7 @@ from typing_extensions import Self
 from infeed.shared.errors import KeyPath, SampleError, SourceError
 from infeed_server.config.importer import named_in
 from infeed_server.config.model import Definition, Finding, did_you_mean
+from infeed_server.order import SampleOrder
 from infeed_server.sources.layout import Layout
 from infeed_server.sources.places import Indices, Keys, Places, Provenance, sample_error
 from infeed_server.sources.shards import list_shards, warn_of_missing
@@ -48,6 +49,12 @@ class Source(ABC):
     """The source whose samples functions in Python get, of one that has their results."""
     keyed_stages: Sequence[str] = ()
     """The functions that draw from the keys of samples."""
+    transforms: Sequence[Any] = ()
+    """Transforms of each sample, in front of the pipeline's."""
+    arrangement: Any = None
+    """What `order` depends on, for the fingerprint: a JSON value."""
+    part_sizes: Mapping[str, int] = {}
+    """Names of the parts of a mixture, and the samples of each, which are numbered part by part."""
 
     def __init__(
         self,
@@ -107,6 +114,15 @@ class Source(ABC):
         necessary to read them."""
         return self.known_fields().get(name)
 
+    def order(self, plain: SampleOrder) -> SampleOrder:
+        """Returns the order of a pipeline, from the one of as many samples without parts."""
+        return plain
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources whose samples are numbered one behind the other."""
+        return (self,)
+
     def parse(self, columns: Sample) -> Sample:
         """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
         return columns
@@ -132,6 +148,9 @@ class SourceDefinition(Definition):
     """The options of a source. `kind` is the key that selects it in the configuration."""
 
     kind: ClassVar[str]
+    nesting: ClassVar[int] = 0
+    """Above 0 where the key can also stand in the pipeline, beside `source`: around it, and around
+    sources of a smaller number."""
     engine: ClassVar[str] = ""
     """The engine of `infeed.engines` that serves a source without samples by index."""
 
@@ -143,6 +162,10 @@ class SourceDefinition(Definition):
     def resolve(self, base: Path) -> Self:
         """Returns the definition with its relative paths and globs taken from `base`."""
         return self.model_copy(update={key: rebase(v, base) for key, v in self.paths().items()})
+
+    def linked(self, pipelines: Mapping[str, Any]) -> Self:  # noqa: ARG002 - of mixtures
+        """Returns the definition with the pipelines that it names. Raises `ConfigError`."""
+        return self
 
     def check(self) -> Iterator[Finding]:
         """Yields missing files. Takes milliseconds, loads no TensorFlow."""

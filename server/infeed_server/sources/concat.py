@@ -18,7 +18,7 @@ from infeed_server.sources.class_names import class_conflict
 from infeed_server.sources.places import Indices, Places, Provenance
 
 
-class _Places(Places):
+class ConcatPlaces(Places):
     """The places of several sources, one behind the other."""
 
     def __init__(self, parts: Sequence[Places]) -> None:
@@ -56,14 +56,14 @@ class ConcatSource(Source):
         differs from the first."""
         first = parts[0]
         for number, part in enumerate(parts[1:]):
-            if problem := _difference(part, first):
+            if problem := difference(part, first):
                 raise ConfigError(
                     f"{names[number + 1]} {problem} in {names[0]}; give both the same columns and "
                     "classes",
                     at=("add", number),
                 )
         self.parts = tuple(parts)
-        self._places = _Places([part.places for part in parts])
+        self._places = ConcatPlaces([part.places for part in parts])
         super().__init__(
             self._places,
             first.columns,
@@ -107,6 +107,10 @@ class ConcatSource(Source):
     def parse(self, columns: Sample) -> Sample:
         return self.parts[0].parse(columns)
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.parts
+
     def close(self) -> None:
         for part in self.parts:
             part.close()
@@ -118,14 +122,19 @@ class ConcatSource(Source):
             local = error.metadata.get("sample_id")
             if local is None:
                 raise
-            index = int(local) + int(self._places.begins[number])
-            renumbered = copy(error)  # several threads may wait for one
-            renumbered.metadata = {**error.metadata, "sample_id": str(index)}
-            renumbered.sample = None if error.sample is None else index
-            raise renumbered from error
+            raise renumbered(error, int(local) + int(self._places.begins[number])) from error
 
 
-def _difference(part: Source, first: Source) -> str:
+def renumbered(error: InfeedError, index: int) -> InfeedError:
+    """Returns an error about a sample, with its index in another source. Several threads may wait
+    for one, so it is a copy."""
+    other = copy(error)
+    other.metadata = {**error.metadata, "sample_id": str(index)}
+    other.sample = None if error.sample is None else index
+    return other
+
+
+def difference(part: Source, first: Source) -> str:
     """Returns what a source has other than the first, up to the first one's name."""
     for name in {**first.columns, **part.columns}:
         mine, expected = part.columns.get(name), first.columns.get(name)

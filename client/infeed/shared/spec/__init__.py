@@ -153,6 +153,15 @@ class Guarantee:
         return ", ".join(words).replace("_", " ").replace("none ", "no ")
 
 
+def parts_of(parts: Mapping[str, int], sample_ids: Array) -> Array:
+    """Returns the name of each sample's part, empty for a sample without a part. The samples of
+    `parts` are numbered part by part."""
+    numbers = np.searchsorted(np.cumsum([*parts.values()]), sample_ids, side="right")
+    numbers[np.asarray(sample_ids) < 0] = len(parts)
+    names: Array = np.array([*parts, ""])[np.minimum(numbers, len(parts))]
+    return names
+
+
 @dataclass(frozen=True)
 class PipelineSpec:
     """A served pipeline as `GetPipeline` describes it; spec.proto documents the fields."""
@@ -178,6 +187,8 @@ class PipelineSpec:
     """The segments of a run from its beginning on, where the definition skips steps or
     removes samples."""
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+    parts: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """The parts of a mixture, and the samples of each, which are numbered part by part."""
 
     @property
     def is_remote(self) -> bool:
@@ -210,6 +221,7 @@ class PipelineSpec:
                 spec_pb2.FieldClasses(field=name, names=names)
                 for name, names in self.classes.items()
             ],
+            parts=[spec_pb2.Part(name=name, samples=n) for name, n in self.parts.items()],
         )
 
     @classmethod
@@ -224,4 +236,5 @@ class PipelineSpec:
             guarantee=from_message(Guarantee, message.guarantee),
             lineage=lineage_from_proto(message.lineage),
             classes={classes.field: tuple(classes.names) for classes in message.classes},
+            parts={part.name: part.samples for part in message.parts},
         )

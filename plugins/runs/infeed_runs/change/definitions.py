@@ -46,15 +46,15 @@ class Opened:
     @property
     def parts(self) -> tuple[Source, ...]:
         """The first source, and the added ones."""
-        return self.source.parts if isinstance(self.source, ConcatSource) else (self.source,)
+        return self.source.sources
 
     @property
     def fingerprint(self) -> str:
-        return definition_fingerprint(self.definition, self.source.identity, self.removed)
+        return definition_fingerprint(self.definition, self.source, self.removed)
 
     def order(self, seed: int) -> SampleOrder:
         """Returns the order of its epochs."""
-        order = sample_order(self.definition, len(self.source), self.removed)
+        order = sample_order(self.definition, self.source, self.removed)
         return replace(order, seed=seed)
 
     @property

@@ -1,0 +1,257 @@
+"""Definition of a mixture: named parts with weights, which `mix` has in place of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from typing_extensions import Self
+
+from infeed.shared.errors import ConfigError, within
+from infeed_mixtures.by_part import ByPart
+from infeed_mixtures.mixed import Course, MixedSource
+from infeed_mixtures.mixture import Mixture
+from infeed_mixtures.schedule import integer_weights
+from infeed_mixtures.union import unite
+from infeed_server.config.model import Definition, Finding, as_tuple, did_you_mean
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.draws import name_draws
+from infeed_server.pipeline.sample_cache import take_cache
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source
+from infeed_server.sources.class_names import class_conflict
+from infeed_server.sources.concat import ConcatSource, difference
+from infeed_server.sources.registry import AnySource, nest, open_sources
+from infeed_server.transforms import TransformList
+
+MAX_PARTS = 4096
+"""Parts of a mixture: a server lists them to each trainer."""
+
+
+def _exact(value: Any) -> Any:
+    """Returns the number that was written: 0.7 is seven tenths."""
+    if isinstance(value, Fraction | bool):
+        return value
+    try:
+        return Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError("should be a number such as 3, 0.7 or 2/3") from None
+
+
+def _not_negative(value: Fraction) -> Fraction:
+    if value < 0:
+        raise ValueError("should be 0 or more")
+    return value
+
+
+Weight = Annotated[
+    Fraction, BeforeValidator(_exact), AfterValidator(_not_negative), PlainSerializer(str)
+]
+
+
+class MixPart(Definition):
+    """A part of a mixture."""
+
+    source: AnySource | None = None
+    """Its samples; or `pipeline`."""
+    pipeline: str | Pipeline | None = None
+    """Name of a pipeline of the same file, whose source and transforms the part has. Its order,
+    batches and bad samples are the mixture's."""
+    weight: Weight = Fraction(1)
+    """Its share is the weight divided by the sum of all weights, exactly: a number, or a text such
+    as `2/3`."""
+    transforms: TransformList = ()
+    """Steps on its samples, in front of the mixture's own, with `source`."""
+    max_epochs: Annotated[int, Field(ge=1)] | None = None
+    """Number of times that its samples may come; an error names the position where they would come
+    once more."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest_sources(cls, value: Any) -> Any:
+        return nest(value, cls.model_fields)
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if (self.source is None) == (self.pipeline is None):
+            raise ValueError("should have either source or pipeline")
+        if self.pipeline is not None and self.transforms:
+            raise ValueError("should have transforms in its pipeline, or in the mixture")
+        return self
+
+    @property
+    def made(self) -> Pipeline:
+        """The part as a pipeline."""
+        if isinstance(self.pipeline, Pipeline):
+            return self.pipeline
+        if self.source is None:
+            raise ConfigError(
+                f"pipeline {self.pipeline!r} is a name, for a YAML file or a mapping of pipelines; "
+                "give the pipeline itself"
+            )
+        return Pipeline(source=self.source, transforms=self.transforms)
+
+    def linked(self, pipelines: Mapping[str, Pipeline]) -> MixPart:
+        """Returns the part with the pipeline that it names. Raises `ConfigError`."""
+        if not isinstance(self.pipeline, str):
+            return self
+        if self.pipeline not in pipelines:
+            hint = did_you_mean(self.pipeline, [*pipelines])
+            names = ", ".join(pipelines)
+            raise ConfigError(
+                f"there is no valid pipeline {self.pipeline!r}{hint}; there are {names}",
+                at=("pipeline",),
+            )
+        return self.model_copy(update={"pipeline": pipelines[self.pipeline]})
+
+
+class MixStage(Definition):
+    """Weights from a position on."""
+
+    begin: Annotated[int, Field(ge=1, lt=1 << 62, alias="from")]
+    """First position, in samples over all ranks: a multiple of `block`."""
+    weights: dict[str, Weight]
+    """The weight of each part."""
+
+
+class MixSource(IndexedDefinition):
+    """Samples of several sources or pipelines, by weight."""
+
+    kind: ClassVar[str] = "mix"
+    nesting: ClassVar[int] = 1
+
+    mix: Annotated[dict[str, MixPart], Field(min_length=1, max_length=MAX_PARTS)]
+    """The parts by name. New ones at the end leave the ids of all samples as they were."""
+    epoch: Annotated[int, Field(ge=1, lt=1 << 62)] | None = None
+    """Positions of an epoch; by default as many as all parts have samples."""
+    exhausted: Literal["repeat", "stop"] = "repeat"
+    """When the samples of a part are used up: they come again in another order, or with `stop` the
+    epoch ends for all parts."""
+    block: Annotated[int, Field(ge=1, le=1 << 16)] = 1024
+    """Positions whose parts are permuted together, so that each rank sees all parts. Behind each
+    block, each part has its exact share, within two samples."""
+    stages: Annotated[tuple[MixStage, ...], BeforeValidator(as_tuple)] = ()
+    """Other weights from positions on: `[{from: 1024000, weights: {web: 1, books: 2}}]`."""
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        begin = 0
+        for stage in self.stages:
+            if stage.weights.keys() != self.mix.keys():
+                raise ValueError(f"stages: should have the weight of each of {', '.join(self.mix)}")
+            if stage.begin % self.block or stage.begin <= begin:
+                near = max(begin + self.block, stage.begin // self.block * self.block)
+                raise ValueError(
+                    f"stages: {stage.begin} should be a multiple of block, {self.block}, and "
+                    f"behind {begin}: for example {near}"
+                )
+            begin = stage.begin
+        for weights in self._weights:
+            integer_weights(weights)
+        if self.exhausted == "stop" and (self.stages or self.epoch or any(self._most)):
+            raise ValueError("exhausted: stop goes with neither stages, epoch nor max_epochs")
+        return self
+
+    def resolve(self, base: Path) -> Self:
+        parts = {}
+        for name, part in self.mix.items():
+            source = part.source and part.source.resolve(base)
+            transforms = tuple(step.resolve(base) for step in part.transforms)
+            parts[name] = part.model_copy(update={"source": source, "transforms": transforms})
+        return self.model_copy(update={"mix": parts})
+
+    def linked(self, pipelines: Mapping[str, Any]) -> Self:
+        parts = {}
+        for name, part in self.mix.items():
+            with within("source", "mix", name):
+                parts[name] = part.linked(pipelines)
+        return self.model_copy(update={"mix": parts})
+
+    def check(self) -> Iterator[Finding]:
+        for name, part in self.mix.items():
+            for path, problem in part.source.check() if part.source else ():
+                yield ("mix", name, "source", *path), problem
+
+    def open(
+        self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
+    ) -> Source:
+        opened: list[Source] = []
+        with ExitStack() as undo:
+            for name, part in self.mix.items():
+                with within("mix", name):
+                    made = _checked(part.made)
+                    sources = (made.source, *made.add)
+                    opened.append(open_sources(sources, progress, keep_damaged=keep_damaged))
+                undo.callback(opened[-1].close)
+                if opened[-1].part_sizes:
+                    raise ConfigError(
+                        "it is a mixture itself; name its parts instead", at=("mix", name)
+                    )
+            for number in range(len(opened)):
+                self._check_classes(opened, number)
+            source = self._join(opened)
+            undo.pop_all()
+        return source
+
+    def _join(self, opened: Sequence[Source]) -> Source:
+        """Returns the parts as one source. Parts with the same columns and transforms need no step
+        of their own."""
+        names, sizes = [*self.mix], [len(source) for source in opened]
+        lists = [name_draws(part.made.transforms) for part in self.mix.values()]
+        steps = [take_cache(transforms)[0] for transforms in lists]
+        identities = [[step.identity() for _, step in some] for some in steps]
+        transforms: list[Any] = [step for _, step in steps[0]]
+        if any(one != identities[0] for one in identities) or any(
+            difference(source, opened[0]) for source in opened[1:]
+        ):
+            united = unite(opened)
+            transforms = [ByPart.of([*zip(names, united, steps, strict=True)])]
+            opened = united
+        begins = (0, *(stage.begin for stage in self.stages))
+        mixture = Mixture(tuple(names), begins, self._weights, self.block)
+        course = Course(self.epoch, self.exhausted == "stop", self._most)
+        return MixedSource(ConcatSource(opened, names), sizes, mixture, course, transforms)
+
+    def _check_classes(self, opened: Sequence[Source], number: int) -> None:
+        """Raises `ConfigError` where a part numbers classes differently from the first."""
+        names, first = [*self.mix], opened[0].classes
+        for field, classes in opened[number].classes.items():
+            if problem := class_conflict(classes, first.get(field, ())):
+                raise ConfigError(
+                    f"part {names[number]!r} has the field {field!r}, where {problem} in part "
+                    f"{names[0]!r}; give both the same classes",
+                    at=("mix", names[number]),
+                )
+
+    @property
+    def _weights(self) -> tuple[tuple[Fraction, ...], ...]:
+        """The weights of all parts, of each stage."""
+        first = {name: part.weight for name, part in self.mix.items()}
+        stages = [first, *(stage.weights for stage in self.stages)]
+        return tuple(tuple(weights[name] for name in self.mix) for weights in stages)
+
+    @property
+    def _most(self) -> tuple[int | None, ...]:
+        return tuple(part.max_epochs for part in self.mix.values())
+
+
+def _checked(made: Pipeline) -> Pipeline:
+    """Returns a part. Raises `ConfigError` for options that a mixture cannot have."""
+    for option in ("remove", "skip"):
+        if getattr(made, option):
+            raise ConfigError(
+                f"its pipeline has {option}, which is counted in samples of that pipeline; give "
+                f"it to the mixture, or name a pipeline without it",
+                at=("pipeline",),
+            )
+    for number, step in enumerate(made.transforms):
+        if getattr(step, "python", False):
+            raise ConfigError(
+                f"transforms[{number}] is a function in Python, which a part cannot have; write it "
+                "with TensorFlow operations, or put it first in the transforms of the mixture",
+                at=("pipeline",),
+            )
+    return made

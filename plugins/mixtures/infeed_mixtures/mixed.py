@@ -1,0 +1,125 @@
+"""Mixed source: the samples of several parts, with the order of a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from infeed.shared.errors import ConfigError
+from infeed_mixtures.mixture import Mixture
+from infeed_mixtures.order import MixedOrder
+from infeed_server.order import SampleOrder
+from infeed_server.pipeline.fingerprint import kernel_selection
+from infeed_server.sources.base import Columns, Sample, Source
+from infeed_server.sources.places import Indices
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a mixture goes on: the positions of an epoch (None: as many as there are samples);
+    whether it ends with the first part that is used up; the epochs that each part may have at most.
+    """
+
+    epoch: int | None = None
+    stops: bool = False
+    max_epochs: tuple[int | None, ...] = ()
+
+
+class MixedSource(Source):
+    """Samples that are numbered part by part, whose order is a mixture's."""
+
+    def __init__(
+        self,
+        source: Source,
+        sizes: Sequence[int],
+        mixture: Mixture,
+        course: Course,
+        transforms: Sequence[Any] = (),
+    ) -> None:
+        """Takes the source over. Raises `ConfigError` for an epoch that cannot be."""
+        self.source, self.transforms = source, transforms
+        self.part_sizes = dict(zip(mixture.names, sizes, strict=True))
+        self._mixture, self._course = mixture, course
+        self._length = self._epoch_length()
+        steps = [transform.identity() for transform in transforms]
+        has_other_code = any(transform.has_other_code for transform in transforms)
+        kernels = kernel_selection() if has_other_code else None
+        limits = [course.stops, course.max_epochs]
+        self.arrangement = [mixture.digest, self._length, limits, steps, kernels]
+        super().__init__(
+            source.places,
+            source.columns,
+            source.identity,
+            parsed=source.parsed and not transforms,
+            classes=source.classes,
+            advice=source.advice,
+        )
+
+    def order(self, plain: SampleOrder) -> SampleOrder:
+        if plain.removed.shrinks:
+            raise ConfigError(
+                "shrink does not go with a mixture, whose epochs have a length of their own; leave "
+                "it out, and samples of the same part come in their place",
+                at=("remove", "then"),
+            )
+        most = self._course.max_epochs
+        order = MixedOrder(
+            count=self._length,
+            seed=plain.seed,
+            mode=plain.mode,
+            block=plain.block,
+            window=plain.window,
+            removed=plain.removed,
+            mixture=self._mixture,
+            sizes=tuple(self.part_sizes.values()),
+            restarts=self._course.stops,
+            max_epochs=tuple(n or 1 << 62 for n in most) if any(most) else (),
+        )
+        gone = np.bincount(order.parts_of(plain.removed.ids), minlength=len(order.sizes))
+        for name, size, count in zip(self.part_sizes, order.sizes, gone.tolist(), strict=True):
+            if size == count:
+                raise ConfigError(f"all {size} samples of part {name!r} are listed; leave some")
+        return order
+
+    def read(self, indices: Indices) -> Columns:
+        return self.source.read_checked(indices)
+
+    def parse(self, columns: Sample) -> Sample:
+        return self.source.parse(columns)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return self.source.sources
+
+    def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
+        return self.source.known_fields()
+
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        return self.source.whole_field(name)
+
+    def close(self) -> None:
+        self.source.close()
+
+    def _epoch_length(self) -> int:
+        sizes, names = [*self.part_sizes.values()], self._mixture.names
+        if self._course.stops:
+            return min(self._first(part, size) for part, size in enumerate(sizes))
+        length = self._course.epoch or sum(sizes)
+        for part, most in enumerate(self._course.max_epochs):
+            if most and (position := self._first(part, most * sizes[part])) < length:
+                raise ConfigError(
+                    f"part {names[part]!r} begins its epoch {most + 1} about position {position}, "
+                    f"and an epoch of the mixture has {length} positions; raise max_epochs, lower "
+                    f"the weight, or give a shorter epoch: {max(1, position)}",
+                    at=("source", "mix", names[part], "max_epochs"),
+                )
+        return length
+
+    def _first(self, part: int, draw: int) -> int:
+        """Returns the number in the schedule of a draw, or one behind all positions."""
+        number = int(self._mixture.numbers(part, np.array([draw]))[0])
+        return number if number >= 0 else 1 << 62

@@ -1,0 +1,152 @@
+"""Tests of `definition.py`, `mixed.py`, `union.py` and `by_part.py`: definitions to samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed.shared.errors import ConfigError
+from infeed_server.pipeline import load
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
+from infeed_server.pipeline.sample_graph import columns_function
+
+A = {"x": np.arange(50, dtype=np.int64), "label": np.zeros(50, np.int64)}
+B = {"x": np.arange(100, 117, dtype=np.int64), "label": np.ones(17, np.int64)}
+
+
+def plan_of(mix: Any, transforms: Any = (), **options: Any) -> IndexedPlan:
+    source = {"mix": mix, **options.pop("options", {"block": 8})}
+    definition = load.parse(
+        {"source": source, "transforms": list(transforms), "batch": {"size": 4}, **options}
+    )
+    return plan_indexed("mix", definition, definition.open(), cached=False)
+
+
+def made(plan: IndexedPlan, count: int) -> dict[str, Any]:
+    slots = plan.order(plan.spec.seed).slots(0, count)
+    columns = plan.read(slots.index, slots.key)
+    run = columns_function(plan.source.columns, plan.sample_function())
+    return {name: values.numpy() for name, values in run(columns, slots.key).items()}
+
+
+def two(first: Any = (), second: Any = (), **parts: Any) -> dict[str, Any]:
+    return {
+        "a": {"source": {"arrays": A}, "weight": 3, "transforms": list(first)},
+        "b": {"source": {"arrays": B}, "weight": "1/2", "transforms": list(second)},
+        **parts,
+    }
+
+
+def test_equal_parts_take_no_step_of_their_own() -> None:
+    plan = plan_of(two())
+    assert plan.is_passthrough
+    assert plan.spec.sample_count == 67
+    assert plan.spec.parts == {"a": 50, "b": 17}
+    label = made(plan, 8 * 7 * 12)["label"]
+    assert (label == 0).sum() == 8 * 6 * 12
+
+
+def test_equal_transforms_are_the_mixtures() -> None:
+    cast = {"cast": {"field": "x", "dtype": "float32"}}
+    plan = plan_of(two([cast], [cast]), [{"cast": {"field": "label", "dtype": "int32"}}])
+    assert [step.name for step in plan.source.transforms] == ["cast"]
+    assert str(plan.spec.element_spec) == str(plan_of(two(), [cast, cast]).spec.element_spec) or (
+        {field.data_type for field in plan.spec.element_spec} == {"float32", "int32"}
+    )
+
+
+def test_parts_have_their_own_columns_and_transforms() -> None:
+    other = {"y": np.arange(100, 117, dtype=np.int32), "label": np.ones(17, np.int64)}
+    mix = two()
+    mix["b"] = {
+        "source": {"arrays": other},
+        "transforms": [
+            {"rename": {"fields": {"y": "x"}}},
+            {"cast": {"field": "x", "dtype": "int64"}},
+        ],
+    }
+    plan = plan_of(mix)
+    found = made(plan, 200)
+    assert (found["x"] >= 100).tolist() == (found["label"] == 1).tolist()
+    assert set(found["x"][:134].tolist()) <= {*range(50), *range(100, 117)}
+
+
+def test_different_fields_are_an_error_with_both() -> None:
+    cast = {"cast": {"field": "x", "dtype": "float32"}}
+    with pytest.raises(ConfigError, match=r"'a' has label: int64\[\], x: float32\[\], and 'b'"):
+        plan_of(two([cast]))
+
+
+def test_a_name_is_of_a_pipeline_of_the_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **A)
+    np.savez(tmp_path / "b.npz", **B)
+    text = """
+pipelines:
+  a: {source: {arrays: a.npz}, batch: 4}
+  both:
+    mix:
+      web: {pipeline: a, weight: 0.7}
+      books: {source: {arrays: b.npz}, weight: 0.3}
+    batch: 4
+"""
+    (tmp_path / "p.yaml").write_text(text)
+    pipelines = load.load(str(tmp_path / "p.yaml"))
+    plan = plan_indexed("both", pipelines["both"], pipelines["both"].open())
+    assert plan.spec.parts == {"web": 50, "books": 17}
+    (tmp_path / "p.yaml").write_text(text.replace("pipeline: a", "pipeline: aa"))
+    with pytest.raises(ConfigError, match=r"p.yaml:6: .*no valid pipeline 'aa' \(did you mean"):
+        load.load(str(tmp_path / "p.yaml"))
+
+
+def test_an_epoch_that_stops_ends_with_the_first_part() -> None:
+    options = {"block": 8, "exhausted": "stop"}
+    plan = plan_of(two(), options=options, shuffle={"mode": "global"})
+    x = made(plan, plan.epoch_length)["x"]
+    assert len(set(x.tolist())) == len(x) == plan.spec.sample_count
+    assert 56 <= len(x) <= 60  # 50 of a, and a sixth as many of b
+
+
+def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
+    weights = {"a": 1, "b": 1}
+    plans = [
+        plan_of(two()),
+        plan_of(two(), options={"block": 16}),
+        plan_of(two(), options={"block": 8, "epoch": 90}),
+        plan_of(two(), options={"block": 8, "stages": [{"from": 64, "weights": weights}]}),
+        plan_of({**two(), "a": {"source": {"arrays": A}, "weight": 3.5}}),
+    ]
+    assert len({plan.spec.fingerprint for plan in plans}) == len(plans)
+    assert plans[0].spec.fingerprint == plan_of(two()).spec.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("mix", "options", "problem"),
+    [
+        (two(c={"source": {"arrays": A}, "weight": -1}), {}, "should be 0 or more"),
+        (two(c={"source": {"arrays": A}, "weight": "x"}), {}, "3, 0.7 or 2/3"),
+        (two(c={"weight": 1}), {}, "either source or pipeline"),
+        (two(), {"stages": [{"from": 9, "weights": {"a": 1, "b": 1}}]}, "multiple of block"),
+        (two(), {"stages": [{"from": 1024, "weights": {"a": 1}}]}, "each of a, b"),
+        (two(c={"pipeline": "z"}), {}, "give the pipeline itself"),
+        (
+            two(c={"source": {"arrays": B}, "weight": 9, "max_epochs": 2}),
+            {"block": 1},
+            "begins its epoch 3 about position",
+        ),
+    ],
+)
+def test_impossible_mixtures_are_refused(mix: Any, options: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        plan_of(mix, options=options)
+
+
+def test_removed_samples_have_substitutes_of_their_part() -> None:
+    plan = plan_of(two(), remove=[50, 51], shuffle={"mode": "global"})
+    found = made(plan, 300)
+    assert not np.isin([100, 101], found["x"]).any()
+    assert (found["label"] == 0).sum() == pytest.approx(300 * 6 / 7, abs=8)
+    with pytest.raises(ConfigError, match="all 17 samples of part 'b'"):
+        plan_of(two(), remove=list(range(50, 67)))
