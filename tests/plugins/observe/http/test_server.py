@@ -29,16 +29,6 @@ def fetch(server: ControlServer) -> int:
         return int(response.status)
 
 
-def test_port_0_is_any_free_one(state: ControlState):
-    with (
-        ControlServer(create_app(state), "127.0.0.1", 0) as one,
-        ControlServer(create_app(state), "127.0.0.1", 0) as two,
-    ):
-        assert one.port != two.port
-        assert one.address == f"127.0.0.1:{one.port}"
-        assert fetch(one) == fetch(two) == 200
-
-
 def test_port_is_bound_before_start_and_free_after_stop(
     state: ControlState, new_address: Callable[[], str]
 ):
