@@ -85,7 +85,7 @@ def test_the_page_has_the_figures_of_the_api(browser: Browser) -> None:
     with ControlServer(_app(observer=shown), "127.0.0.1", 0) as server:
         browser.open(f"http://{server.address}/")
         wait_for_text(browser, "#link-text", "live")
-        status = shown.status.to_json({})
+        status = shown.to_json({})
         report = status["pipelines"][0]["report"]
         wait_for_text(browser, "#verdict-line", status["verdict"]["text"])
         (limit,) = texts(browser, '.stage[data-limit="true"]')

@@ -22,7 +22,13 @@ from infeed_server.version import VERSION
 _MAX_CLASSES = 3
 """Classes of a field whose names the status has."""
 
-QUEUES = ("queued_requests", "unsent_batches", "unsent_bytes", "window_bytes", "cache_bytes")
+QUEUES = {
+    "queued_requests": "Requests that wait for their batch.",
+    "unsent_batches": "Batches in progress, and finished ones that are not sent yet.",
+    "unsent_bytes": "Encoded size of the unsent batches.",
+    "window_bytes": "Bytes of batches that are kept for slower trainers.",
+    "cache_bytes": "Bytes of the samples in the pipeline's cache.",
+}
 """What an engine holds, for the status and metrics."""
 
 

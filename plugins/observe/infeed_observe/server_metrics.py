@@ -6,20 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from infeed_observe.desired_servers import DESIRED_SERVERS
-from infeed_observe.observer import Observer, queues
+from infeed_observe.observer import QUEUES, Observer, queues
 from infeed_server.engines.figures import Figures
 from infeed_server.engines.monitor import LabelledValues
 from infeed_server.runtime.certificate import tls_files
 from infeed_server.storage.stores import traffic
 
-_UNSENT = "Batches in progress, and finished ones that are not sent yet."
-_QUEUES = {
-    "queued_requests": "Requests that wait for their batch.",
-    "unsent_batches": _UNSENT,
-    "unsent_bytes": "Encoded size of the unsent batches.",
-    "window_bytes": "Bytes of batches that are kept for slower trainers.",
-    "cache_bytes": "Bytes of the samples in the pipeline's cache.",
-}
 _LIMIT = "Memory of the host, or the container's limit."
 _READY = "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names."
 _EXPIRY = "Unix time at which the certificate of --tls-cert expires."
@@ -64,7 +56,10 @@ def expose_server(observer: Observer) -> None:
     def held(queue: str) -> Callable[[], dict[str, float]]:
         return lambda: {name: queues(one)[queue] for name, one in observer.engines().items()}
 
-    for queue, text in _QUEUES.items():
+    def pipelines(attribute: str) -> dict[str, float | None]:
+        return {name: getattr(one, attribute) for name, one in status.pipelines.items()}
+
+    for queue, text in QUEUES.items():
         each(queue, text, held(queue))
     one("memory_limit_bytes", _LIMIT, lambda: reports.process.memory_limit_bytes)
     one("shared_memory_bytes", "Memory shared with trainers on this host.", lambda: budget.reserved)
@@ -72,8 +67,8 @@ def expose_server(observer: Observer) -> None:
     health = facts.health
     each("pipeline_ready", _READY, lambda: {n: part.ready for n, part in health.parts.items()})
     one("certificate_expiry_timestamp_seconds", _EXPIRY, lambda: tls.expires_at() if tls else None)
-    each("trainers", "Connected trainers.", lambda: status.trainers)
-    each("wait_ratio", _WAIT, lambda: status.wait_shares)
+    each("trainers", "Connected trainers.", lambda: pipelines("trainers"))
+    each("wait_ratio", _WAIT, lambda: pipelines("worst_wait"))
     observer.metrics.expose(*DESIRED_SERVERS, lambda: {(): status.desired_servers})
     figures("pipeline_state_seconds_total", _STATE, "state", lambda made: made.state_seconds)
     figures("requested_samples_total", _ORIGIN, "origin", lambda made: _counts(made, cache=False))

@@ -9,7 +9,7 @@ from infeed.shared.capacity import consumption
 from infeed.shared.verdict import judge
 from infeed_observe.desired_servers import Demand, DesiredServers, enough_in_use
 from infeed_observe.missing_ranks import MissingRanks
-from infeed_observe.views import Document, ProcessView
+from infeed_observe.views import Document, PipelineView, ProcessView
 from infeed_server.serving.health import Readiness
 
 _UNKNOWN = Readiness(False, "")
@@ -19,10 +19,8 @@ class Status:
     """What is said of a server. `update` is called every second, the others on any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.trainers: dict[str, int] = {}
-        """Connected trainers by pipeline, as of the last `update`."""
-        self.wait_shares: dict[str, float | None] = {}
-        """The wait share of the rank that waits most, by pipeline, as of the last `update`."""
+        self.pipelines: dict[str, PipelineView] = {}
+        """The pipelines as of the last `update`."""
         self._clock = clock
         self._desired = DesiredServers()
         self._missing_ranks = MissingRanks()
@@ -33,8 +31,8 @@ class Status:
         return self._desired.value
 
     def update(self, view: ProcessView) -> None:
-        """Renews `desired_servers`, `trainers` and `wait_shares`."""
-        named = {pipeline.name: pipeline for pipeline in view.pipelines}
+        """Takes what is known now; renews `desired_servers` and what is said of missing ranks."""
+        self.pipelines = named = {pipeline.name: pipeline for pipeline in view.pipelines}
         jobs = [(name, job) for name, pipeline in named.items() for job in pipeline.jobs]
         self._desired.update(
             self._clock(),
@@ -45,11 +43,6 @@ class Status:
         # Some of several processes know a part of the ranks.
         whole = {name: one.jobs for name, one in named.items() if one.report.processes == 1}
         self._missing_ranks.update(self._clock(), whole)
-        self.trainers = {
-            name: sum(len(job.trainers) for job in pipeline.jobs)
-            for name, pipeline in named.items()
-        }
-        self.wait_shares = {name: pipeline.worst_wait for name, pipeline in named.items()}
 
     def to_json(self, view: ProcessView, readiness: Mapping[str, Readiness]) -> Document:
         """Returns the document of `/api/v1/status`. `readiness` is by pipeline, and under "" of the

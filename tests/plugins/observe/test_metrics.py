@@ -30,11 +30,15 @@ def values(metrics: Metrics) -> dict[str, float]:
 def test_event_of_a_pipeline_is_counted(metrics: Metrics):
     metrics.add_pipeline("p")
     zero = values(metrics)
+    assert zero["infeed_refused_total{reason=streams}"] == 0
+    for amount in (1, 2, -1):
+        metrics.count("infeed_streams", "p", amount=amount)
     metrics.count("infeed_samples", "p", amount=64)
     metrics.count("infeed_bad_samples", "p", "mask")
     metrics.count("infeed_source_errors", "p", "changed")
     after = values(metrics)
     for name, count in {
+        "infeed_streams{pipeline=p}": 2,
         "infeed_samples_total{pipeline=p}": 64,
         "infeed_bad_samples_total{action=mask,pipeline=p}": 1,
         "infeed_bad_samples_total{action=raise,pipeline=p}": 0,
@@ -42,17 +46,6 @@ def test_event_of_a_pipeline_is_counted(metrics: Metrics):
         "infeed_source_errors_total{fault=damaged,pipeline=p}": 0,
     }.items():
         assert (zero[name], after[name]) == (0, count)
-
-
-def test_refusals_are_exposed_from_the_start(metrics: Metrics):
-    assert values(metrics)["infeed_refused_total{reason=streams}"] == 0
-
-
-def test_closed_stream_is_no_longer_open(metrics: Metrics):
-    metrics.count("infeed_streams", "p")
-    assert values(metrics)["infeed_streams{pipeline=p}"] == 1
-    metrics.count("infeed_streams", "p", amount=-1)
-    assert values(metrics)["infeed_streams{pipeline=p}"] == 0
 
 
 def test_stages_are_measured_in_seconds(metrics: Metrics):

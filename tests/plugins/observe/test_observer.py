@@ -51,7 +51,7 @@ def test_trainer_that_no_longer_reports_is_in_no_figure() -> None:
     clock.now += 15.0
     observer.update()
     assert observer.to_json({})["verdict"]["level"] == "unknown"
-    assert observer.status.wait_shares == {"photos": None}
+    assert observer.status.pipelines["photos"].worst_wait is None
 
 
 def test_figures_of_metrics_are_those_of_the_status() -> None:

@@ -94,10 +94,7 @@ def test_states_of_several_batch_sizes_add_up_to_the_time(new_pipeline: NewPipel
     report = pipeline.reports.report("p")
     assert (report.transform_seconds, report.source_seconds) == (7.5, 2.5)
     assert report.no_request_seconds == 0
-
-
-def test_repair_of_bad_samples_is_work_of_the_transforms(new_pipeline: NewPipeline) -> None:
-    pipeline = new_pipeline()
+    # The repair of bad samples is work of the transforms, too.
     pipeline.run(20, repair=0.5, transform=0.25, no_request=0.25)
     report = pipeline.reports.report("p")
     assert (report.repair_seconds, report.transform_seconds) == (5.0, 7.5)
@@ -154,22 +151,17 @@ def test_report_on_fewer_seconds_leaves_out_what_was_before(new_pipeline: NewPip
     assert pipeline.reports.report("p", 0.0).seconds == 0
 
 
-def test_report_has_the_work_of_python_code(new_pipeline: NewPipeline) -> None:
+def test_report_has_the_work_of_python_code_and_samples_by_origin(
+    new_pipeline: NewPipeline,
+) -> None:
     pipeline = new_pipeline(is_sequential=True)
     pipeline.work = PythonWork(4, 0.0, 0, 7, 1.5)
     pipeline.run(1)
     pipeline.work = PythonWork(4, 3.0, 20, 7, 1.5)
+    pipeline.counts = {name: number for number, name in enumerate(SAMPLE_COUNTS)}
     pipeline.run(1)
     report = pipeline.reports.report("p")
     assert (report.python_workers, report.python_seconds, report.python_samples) == (4, 3.0, 20)
     assert (report.slowest_sample, report.slowest_sample_seconds) == (7, 1.5)
     assert report.is_sequential
-
-
-def test_report_has_the_samples_by_origin(new_pipeline: NewPipeline) -> None:
-    pipeline = new_pipeline()
-    pipeline.run(1)
-    pipeline.counts = {name: number for number, name in enumerate(SAMPLE_COUNTS)}
-    pipeline.run(1)
-    report = pipeline.reports.report("p")
     assert {name: getattr(report, name) for name in SAMPLE_COUNTS} == pipeline.counts

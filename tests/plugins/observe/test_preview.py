@@ -73,6 +73,14 @@ def previews(answer: HostBatch | Exception | None, **spec: Any) -> SimpleNamespa
     )
 
 
+def drawn(sample: dict[str, Any]) -> Any:
+    """Returns the pixels of a sample's picture."""
+    prefix, _, data = sample["image"].partition(",")
+    assert prefix == "data:image/png;base64"
+    with Image.open(io.BytesIO(base64.b64decode(data))) as image:
+        return np.asarray(image)
+
+
 def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
     labels = np.array([b"cat", b"\xff" * 99, b"", b""], object)
     made = previews(batch(label=labels, image=PIXELS))
@@ -87,10 +95,7 @@ def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
         "image": None,
         "values": {"label": "cat"},
     }
-    prefix, _, data = first["image"].partition(",")
-    assert prefix == "data:image/png;base64"
-    with Image.open(io.BytesIO(base64.b64decode(data))) as image:
-        assert np.array_equal(np.asarray(image), PIXELS[0])
+    assert np.array_equal(drawn(first), PIXELS[0])
     assert second["values"]["label"] == "99 bytes"
     assert (empty["sample_id"], empty["file"], empty["position"]) == (None, None, 11)
     assert made.session.requests == [Request(3, 8, 4, 4)]
@@ -105,20 +110,9 @@ def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
 def test_every_kind_of_picture_is_drawn(shape: tuple[int, ...], dtype: Any) -> None:
     values = np.linspace(0, 3, 4 * int(np.prod(shape))).reshape(4, *shape).astype(dtype)
     document = previews(batch(x=values)).previews.make("photos", 0)
-    data = document["samples"][0]["image"].partition(",")[2]
-    with Image.open(io.BytesIO(base64.b64decode(data))) as image:
-        assert max(image.size) <= 256
-        assert image.size[0] <= image.size[1] or shape[:2] == (9, 10)
-
-
-def test_previews_are_rare() -> None:
-    made = previews(batch(image=PIXELS))
-    made.previews.make("photos", 0)
-    with pytest.raises(BusyError):
-        made.previews.make("photos", 0)
-    made.clock.now += INTERVAL_SECONDS
-    made.previews.make("photos", 0)
-    assert len(made.session.requests) == 2
+    size = drawn(document["samples"][0]).shape
+    assert max(size) <= 256
+    assert size[1] <= size[0] or shape[:2] == (9, 10)
 
 
 def test_there_is_one_preview_at_a_time() -> None:
@@ -132,6 +126,12 @@ def test_there_is_one_preview_at_a_time() -> None:
         made.session.futures[0].set_result(batch(image=PIXELS))
         assert len(first.result()["samples"]) == 4
     assert made.session.calls == ["sent", "closed"]
+    with pytest.raises(BusyError):  # previews are rare
+        made.previews.make("photos", 0)
+    made.clock.now += INTERVAL_SECONDS
+    made.session.answer = batch(image=PIXELS)
+    made.previews.make("photos", 0)
+    assert len(made.session.requests) == 2
 
 
 def test_a_batch_that_takes_too_long_ends_the_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-import pytest
 from tests.harness.http_get import Get, fetch
 from tests.harness.observed import BAD_SAMPLE, observed
 
@@ -21,15 +20,10 @@ from infeed_server.serving.health import Health
 PAGE = Path(__file__).parents[4] / "docs/observability.md"
 
 
-@pytest.mark.parametrize("name", ["photos", "a/b <b>"])
-def test_bad_samples_of_a_pipeline(browse: Get, name: str) -> None:
-    for quoted in (quote(name), quote(name, safe="")):
-        answer = browse(f"/api/v1/pipelines/{quoted}/bad-samples")
-        assert answer.status == 200
+def test_bad_samples_of_a_pipeline(browse: Get) -> None:
+    for name, safe in (("photos", "/"), ("a/b <b>", "/"), ("a/b <b>", "")):
+        answer = browse(f"/api/v1/pipelines/{quote(name, safe=safe)}/bad-samples")
         assert answer.json == {"pipeline": name, "samples": [BAD_SAMPLE]}
-
-
-def test_bad_samples_of_no_pipeline_name_those_that_there_are(browse: Get) -> None:
     answer = browse("/api/v1/pipelines/phots/bad-samples")
     assert answer.status == 404
     assert answer.json == {
@@ -37,9 +31,10 @@ def test_bad_samples_of_no_pipeline_name_those_that_there_are(browse: Get) -> No
     }
 
 
-def test_no_page_of_another_origin_may_read_the_api(browse: Get) -> None:
-    answer = browse("/api/v1/status", Origin="http://other.example")
-    assert "access-control-allow-origin" not in answer.headers
+def test_answers_are_not_kept_and_no_other_origin_may_read_them(browse: Get) -> None:
+    headers = browse("/api/v1/status", Origin="http://other.example").headers
+    assert headers["cache-control"] == "no-store"
+    assert "access-control-allow-origin" not in headers
 
 
 def test_previews_over_http() -> None:
@@ -78,10 +73,6 @@ def test_previews_over_http() -> None:
 def test_a_server_without_previews_has_no_such_path(browse: Get) -> None:
     assert browse("/api/v1/pipelines/photos/preview").status == 404
     assert "/api/v1/pipelines/NAME/preview" not in browse("/api/v1").json["endpoints"]
-
-
-def test_answers_of_the_api_are_not_kept(browse: Get) -> None:
-    assert browse("/api/v1/status").headers["cache-control"] == "no-store"
 
 
 def test_documented_keys_are_those_of_the_documents(browse: Get) -> None:

@@ -15,12 +15,6 @@ from infeed_observe.metrics import Metrics
 from infeed_server.serving.health import Health
 
 
-def test_livez_is_ok_while_nothing_is_ready(get: Get):
-    response = get("/livez")
-    assert (response.status, response.content_type) == (200, "application/json")
-    assert response.json == {"status": "ok"}
-
-
 def test_readyz_has_the_reason_of_each_pipeline(state: ControlState, get: Get):
     assert get("/readyz").status == 503
     state.health.set("train", True, "first batch made")
@@ -41,7 +35,9 @@ def test_readyz_has_the_reason_of_each_pipeline(state: ControlState, get: Get):
     assert response.json["ready"] is True
     state.health.drain()
     assert get("/readyz").status == 503
-    assert get("/livez").status == 200
+    alive = get("/livez")
+    assert (alive.status, alive.content_type) == (200, "application/json")
+    assert alive.json == {"status": "ok"}
 
 
 def test_readyz_has_the_key_of_its_parts():
@@ -54,18 +50,12 @@ def test_readyz_has_the_key_of_its_parts():
     assert "pipelines" not in body
 
 
-def test_metrics_are_prometheus_text(metrics: Metrics, get: Get):
-    metrics.count("infeed_batches", "train")
+def test_metrics_are_prometheus_text_or_openmetrics(metrics: Metrics, get: Get):
     metrics.count("infeed_samples", "train", amount=64)
-    metrics.count("infeed_sent_bytes", "train", amount=9_633_792)
     response = get("/metrics")
-    assert response.status == 200
     assert response.content_type.startswith("text/plain; version=")
     assert response.content_type.count("charset=utf-8") == 1
     assert 'infeed_samples_total{pipeline="train"} 64.0\n' in response.body
-
-
-def test_metrics_are_openmetrics_if_accepted(get: Get):
     response = get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert response.content_type.startswith("application/openmetrics-text")
     assert response.body.endswith("# EOF\n")
@@ -81,11 +71,8 @@ def test_other_methods_are_refused_with_json(server: ControlServer):
         assert json.load(error)["error"].startswith("no POST of /livez: ")
 
 
-def test_index_lists_the_endpoints(get: Get):
+def test_index_and_an_unknown_path_list_the_available_ones(get: Get):
     assert sorted(get("/").json["endpoints"]) == ["/livez", "/metrics", "/readyz"]
-
-
-def test_unknown_path_lists_the_available_ones(get: Get):
     response = get("/health")
     assert response.status == 404
     assert response.json == {"error": "no /health; there is: /, /livez, /readyz, /metrics"}

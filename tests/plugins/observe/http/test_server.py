@@ -29,31 +29,16 @@ def fetch(server: ControlServer) -> int:
         return int(response.status)
 
 
-def test_port_0_is_any_free_one(state: ControlState):
-    with (
-        ControlServer(create_app(state), "127.0.0.1", 0) as one,
-        ControlServer(create_app(state), "127.0.0.1", 0) as two,
-    ):
-        assert one.port != two.port
-        assert one.address == f"127.0.0.1:{one.port}"
-        assert fetch(one) == fetch(two) == 200
-
-
-def test_taken_port_is_refused(server: ControlServer, state: ControlState):
-    with pytest.raises(ConfigError) as caught:
-        ControlServer(create_app(state), "127.0.0.1", server.port)
-    assert str(caught.value) == (
-        f"cannot listen on {server.address}: address already in use; stop the process that listens "
-        "there, or give another --http, where port 0 is any free one"
-    )
-
-
 def test_port_is_bound_before_start_and_free_after_stop(
     state: ControlState, new_address: Callable[[], str]
 ):
     early = ControlServer(create_app(state), HOST, Address.parse(new_address()).port)
-    with pytest.raises(ConfigError, match="address already in use"):
+    with pytest.raises(ConfigError) as caught:
         ControlServer(create_app(state), HOST, early.port)
+    assert str(caught.value) == (
+        f"cannot listen on {early.address}: address already in use; stop the process that listens "
+        "there, or give another --http, where port 0 is any free one"
+    )
     early.stop()
     for _ in range(2):
         with ControlServer(create_app(state), HOST, early.port) as late:
