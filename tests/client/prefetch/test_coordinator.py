@@ -22,10 +22,9 @@ from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
 from infeed.prefetch.server_state import (
     CONFIRMATION_TIMEOUT_SECONDS,
-    MAX_DRAIN_SILENCE_SECONDS,
     MIN_LEFT_OUT_SECONDS,
-    Stream,
 )
+from infeed.prefetch.stream import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.shared.errors import (
     AuthenticationError,
     FingerprintError,
