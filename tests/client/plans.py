@@ -9,7 +9,8 @@ import numpy as np
 
 from infeed.cursor import Shard
 from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.served_plan import plan_feed
 from infeed.shared.spec import Guarantee, PipelineSpec
 from infeed.testing import FakeTransport
 

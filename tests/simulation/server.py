@@ -9,7 +9,8 @@ from collections.abc import Callable
 from tests.simulation.world import World
 
 from infeed.prefetch.coordinator import Coordinator
-from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, STEP_ERRORS, Stream
+from infeed.prefetch.server_state import STEP_ERRORS
+from infeed.prefetch.stream import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
 

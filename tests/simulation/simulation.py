@@ -21,8 +21,8 @@ from infeed.cursor import Cursor, Shard
 from infeed.feed import Feed
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.prefetch.served_plan import plan_feed
 from infeed.prefetch.server_state import MAX_LEFT_OUT_SECONDS, STEP_ERRORS, ServerState
 from infeed.shared.errors import InfeedError, StallError
 from infeed.stats import StatsRecorder

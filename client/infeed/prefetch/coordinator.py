@@ -13,15 +13,9 @@ from typing import Any
 from infeed.http2.target import is_unix
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
-from infeed.prefetch.server_state import (
-    MAX_DRAIN_SILENCE_SECONDS,
-    STEP_ERRORS,
-    ServerState,
-    ServerStates,
-    StepFailures,
-    Stream,
-)
+from infeed.prefetch.server_state import STEP_ERRORS, ServerState, ServerStates, StepFailures
 from infeed.prefetch.step_scheduler import StepScheduler
+from infeed.prefetch.stream import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.shared.errors import InfeedError, ProtocolError, ServerUnavailableError
 from infeed.shared.sliding_window import SAMPLE_INTERVAL_SECONDS, WINDOW_SECONDS
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS

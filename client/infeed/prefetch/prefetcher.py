@@ -18,7 +18,8 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import FeedItem, ReadyBatches
 from infeed.prefetch.reporter import Reporter
-from infeed.prefetch.server_reader import ServerPool, ServerReader, Shared
+from infeed.prefetch.server_pool import ServerPool
+from infeed.prefetch.server_reader import ServerReader, Shared
 from infeed.prefetch.threads import BackgroundThread, Wakeup
 from infeed.shared.errors import InfeedError
 from infeed.shared.finish import finish

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from dataclasses import dataclass, field
 
 from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.stream import Stream
 from infeed.shared.errors import (
     AuthenticationError,
     CursorError,
@@ -18,16 +18,12 @@ from infeed.shared.errors import (
     UserCodeError,
 )
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
-from infeed.wire.shared_memory import BlockPool
 
 log = logging.getLogger(__name__)
 
 MIN_LEFT_OUT_SECONDS = 1.0
 MAX_LEFT_OUT_SECONDS = 30.0
 """Bounds on the time for which a server is left out; it doubles until the server sends a batch."""
-
-MAX_DRAIN_SILENCE_SECONDS = 90.0
-"""Seconds without a batch on a stream whose end was announced: a proxy may keep it open."""
 
 UNREACHABLE_WARNING_INTERVAL_SECONDS = 60.0
 """Period at which a process names a server that cannot be reached, over all feeds: each pass of a
@@ -36,59 +32,12 @@ dataset has another one, and fewer seconds fill the log in short passes."""
 _named_at: dict[str, float] = {}
 """By server: the monotonic time at which this process has last logged its loss."""
 
-_RETURN_SECONDS = 0.5
-"""Time for which blocks of shared memory wait for a request that returns them."""
-
 STEP_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
 """Errors of a step that another server usually raises as well."""
 
 CONFIRMATION_TIMEOUT_SECONDS = 30.0
 """Seconds to wait for another server's answer to a step that one has failed, at least the usual
 time of a batch: fewer may end a feed by the fault of one host."""
-
-
-@dataclass(eq=False)
-class Stream:
-    """One attempt to read from a server, from the connection to its end."""
-
-    server: str
-    number: int = 0
-    """Of the connections to the server."""
-    accepted: bool = False
-    draining: bool = False
-    """Whether the server has announced the end of the stream."""
-    active_at: float = 0.0
-    """The time of the last batch, or of the announcement."""
-    ended: bool = False
-    report_interval: float = 0.0
-    """Seconds between two reports to the server; 0: it takes none, or has not answered yet."""
-    report_at: float = 0.0
-    """The monotonic time from which on the next report may be sent."""
-    blocks: BlockPool | None = None
-    """The shared memory of a stream on this host."""
-    returned_at: float = 0.0
-    """The monotonic time at which blocks were returned last."""
-
-    @property
-    def name(self) -> str:
-        """The address of the server, with the number of a connection that is not its only one."""
-        return f"{self.server}#{self.number + 1}" if self.number else self.server
-
-    def seconds_to_report(self, now: float) -> float:
-        """Returns the seconds until the next report is due; infinite if the server takes none."""
-        return max(0.0, self.report_at - now) if self.report_interval else math.inf
-
-    def returns_blocks(self, now: float) -> bool:
-        """Returns whether blocks should be returned without waiting for a request."""
-        blocks = self.blocks  # the reading thread removes them at the end of the stream
-        has_free = blocks is not None and blocks.has_free
-        return has_free and now - self.returned_at > _RETURN_SECONDS
-
-    def free_blocks(self) -> list[int]:
-        """Returns the blocks to return to the server now."""
-        self.returned_at = time.monotonic()
-        blocks = self.blocks
-        return [] if blocks is None else blocks.collect()
 
 
 @dataclass

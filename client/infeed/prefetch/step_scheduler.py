@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from infeed.prefetch.server_record import ServerRecord, ewma
 
 T = TypeVar("T")
 
@@ -30,48 +30,9 @@ MIN_STRAGGLER_SECONDS = 1.0
 _LATE_FACTOR = 4.0
 """Multiple of the usual time from which a server is a straggler: less repeats more steps."""
 
-_EWMA_DECAY = 0.8
-"""Weight of the past in the moving averages: more follows a change of speed later."""
-
 _INITIAL_QUOTA = 4
 """Steps in flight at a server of unknown speed, of several. Each batch that it sends adds one, up
 to its share: with its whole share at once, the next steps would all be at one server."""
-
-_RATE_SECONDS, _RATE_BATCHES = 10.0, 50
-"""Bounds on what a rate is of: fewer batches come in bursts, over a long distance."""
-
-
-@dataclass
-class _Server:
-    """A server since it connected: after a reconnect it may be another process."""
-
-    in_flight: dict[int, float] = field(default_factory=dict)
-    """The time of the request, by step, in the order of the requests."""
-    timed_out: set[int] = field(default_factory=set)
-    """Of the steps in flight, the ones that were reassigned."""
-    interval: float = 0.0
-    """Mean time from batch to batch; 0 before the first."""
-    usual_interval: float = 0.0
-    """The same, with bounds on what one batch adds: one late batch makes no slow server."""
-    intervals: deque[float] = field(default_factory=lambda: deque(maxlen=_RATE_BATCHES))
-    """The last times from batch to batch."""
-    lone_latency: float = 0.0
-    """Time to the last answer while nothing else arrived: an idle server takes so long."""
-    received: int = 0
-    """Batches so far."""
-    received_at: float = 0.0
-
-    def rate(self, now: float) -> float:
-        """Returns the batches per second of the last seconds in which requests were in flight, at
-        most as if the next batch came now; 0 before the first. Callable from any thread."""
-        requested_at = next(iter(self.in_flight.copy().values()), now)
-        silence = max(0.0, now - max(requested_at, self.received_at))
-        last = list(self.intervals.copy())
-        return min(_rate(last), _rate([*last, silence])) if last else 0.0
-
-    def waits_for(self, step: int) -> bool:
-        """Returns whether the step is in flight and has not timed out."""
-        return step in self.in_flight and step not in self.timed_out
 
 
 class StepScheduler(Generic[T]):
@@ -85,7 +46,7 @@ class StepScheduler(Generic[T]):
         """The step that is delivered next."""
         self.single_server = True
         """Whether no server is expected but the first that is added."""
-        self.servers: dict[str, _Server] = {}
+        self.servers: dict[str, ServerRecord] = {}
         """The servers that steps can be assigned to."""
         self._steps = steps
         self._failed_step: int | None = None
@@ -112,11 +73,11 @@ class StepScheduler(Generic[T]):
 
     def add_server(self, server: str) -> None:
         """Makes a server available for steps."""
-        self.servers.setdefault(server, _Server())
+        self.servers.setdefault(server, ServerRecord())
 
     def remove_server(self, server: str) -> None:
         """Reassigns the steps that only this server had in flight, and forgets its speed."""
-        removed = self.servers.pop(server, _Server())
+        removed = self.servers.pop(server, ServerRecord())
         for step in removed.in_flight.keys() - removed.timed_out:
             self._reassign(step)
 
@@ -159,13 +120,13 @@ class StepScheduler(Generic[T]):
             sender.lone_latency = now - requested_at
         last = sender.intervals[-1] if sender.intervals else interval
         bound = max(_LATE_FACTOR * sender.usual_interval, last)
-        sender.usual_interval = _ewma(sender.usual_interval, min(interval, bound))
-        sender.interval = _ewma(sender.interval, interval)
+        sender.usual_interval = ewma(sender.usual_interval, min(interval, bound))
+        sender.interval = ewma(sender.interval, interval)
         sender.intervals.append(interval)
         sender.received, sender.received_at = sender.received + 1, now
         if not self.is_needed(step):
             return False  # the latency of a duplicate is not typical
-        self._mean_latency = _ewma(self._mean_latency, now - requested_at)
+        self._mean_latency = ewma(self._mean_latency, now - requested_at)
         self._reorder_buffer[step] = item
         return True
 
@@ -187,7 +148,7 @@ class StepScheduler(Generic[T]):
 
     def oldest_in_flight(self, server: str) -> int | None:
         """Returns the step in flight that was requested from the server first."""
-        return next(iter(self.servers.get(server, _Server()).in_flight), None)
+        return next(iter(self.servers.get(server, ServerRecord()).in_flight), None)
 
     def blocking_server(self) -> tuple[str, float] | None:
         """Returns the server that the next step was requested from first, and how many seconds
@@ -227,7 +188,7 @@ class StepScheduler(Generic[T]):
             return self._next_new_step - 1
         return None
 
-    def _detect_stragglers(self, idle: _Server | None, is_urgent: bool) -> None:
+    def _detect_stragglers(self, idle: ServerRecord | None, is_urgent: bool) -> None:
         """Times out the steps of each straggler that has the next step in flight."""
         for server in self.servers.values():
             if server.waits_for(self.next_step) and self._is_straggler(server, idle, is_urgent):
@@ -236,7 +197,9 @@ class StepScheduler(Generic[T]):
                 for step in newly:
                     self._reassign(step)
 
-    def _is_straggler(self, server: _Server, idle: _Server | None, is_urgent: bool) -> bool:
+    def _is_straggler(
+        self, server: ServerRecord, idle: ServerRecord | None, is_urgent: bool
+    ) -> bool:
         """Returns whether the server's silence is unusual for its interval between batches (the
         latency grows with the number in flight), and the others are not as busy and silent; or
         whether an idle server would answer in a fraction of the usual time that is left."""
@@ -261,7 +224,7 @@ class StepScheduler(Generic[T]):
             return False
         return self._steps is None or step < self._steps
 
-    def _quota(self, server: _Server, step_limit: int) -> int:
+    def _quota(self, server: ServerRecord, step_limit: int) -> int:
         """Returns the steps that the server may have in flight: its share of the speed of all."""
         others = [
             item for item in self.servers.values() if item is not server and not item.timed_out
@@ -274,15 +237,3 @@ class StepScheduler(Generic[T]):
         mean = sum(known) / len(known) if known else 1.0  # an unknown speed is the mean
         speeds = [1 / (other.interval or mean) for other in (server, *others)]
         return min(initial, max(2, round(free * speeds[0] / sum(speeds))))
-
-
-def _rate(intervals: list[float]) -> float:
-    seconds, batches = 0.0, 0
-    while seconds < _RATE_SECONDS and batches < len(intervals):
-        batches += 1
-        seconds += intervals[-batches]
-    return batches / seconds
-
-
-def _ewma(mean: float, value: float) -> float:
-    return _EWMA_DECAY * mean + (1 - _EWMA_DECAY) * value if mean else value

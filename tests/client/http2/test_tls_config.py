@@ -57,24 +57,3 @@ def test_invalid_certificate_or_key_is_refused(
     if kind != "ca":  # "ca" is a certificate, but of another key
         assert f"tls: {option}" in str(caught.value)
     assert "MII" not in str(caught.value)  # never the content
-
-
-def test_key_of_another_certificate_is_refused(pki: Any) -> None:
-    with pytest.raises(ConfigError) as caught:
-        TLS(cert=pki.trainer, key=pki.untrusted_key).context()
-    assert str(caught.value) == (
-        f"tls: key {pki.untrusted_key}: is not the key of the certificate {pki.trainer}"
-    )
-
-
-def test_locked_key_is_refused_without_a_prompt(pki: Any, tmp_path: Path, capfd: Any) -> None:
-    with pytest.raises(ConfigError) as caught:
-        TLS(cert=pki.server, key=pki.locked_key).context()
-    assert str(caught.value) == (
-        f"tls: key {pki.locked_key}: is locked with a passphrase; use one without"
-    )
-    both = tmp_path / "both.pem"
-    both.write_bytes(pki.server.read_bytes() + pki.locked_key.read_bytes())
-    with pytest.raises(ConfigError, match="is locked with a passphrase"):
-        TLS(cert=both).context()
-    assert capfd.readouterr() == ("", "")

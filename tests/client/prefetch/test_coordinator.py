@@ -22,13 +22,11 @@ from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
 from infeed.prefetch.server_state import (
     CONFIRMATION_TIMEOUT_SECONDS,
-    MAX_DRAIN_SILENCE_SECONDS,
     MIN_LEFT_OUT_SECONDS,
-    Stream,
 )
+from infeed.prefetch.stream import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.shared.errors import (
     AuthenticationError,
-    CursorError,
     FingerprintError,
     InvalidRequestError,
     PermissionDeniedError,
@@ -179,25 +177,6 @@ def test_sick_server_is_left_out_while_another_serves(
     assert coordinator.items() == [0]
 
 
-def test_server_left_out_is_asked_for_the_next_step_alone(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab")
-    good, sick = connect(coordinator, "b", "a")
-    assert [coordinator.next_request(good) for _ in range(2)] == [0, 1]
-    assert [coordinator.next_request(sick) for _ in range(2)] == [2, 3]
-    coordinator.on_stream_ended(sick, SourceError("no such file"))
-    (sick,) = connect(coordinator, "a")
-    assert [coordinator.next_request(sick) for _ in range(2)] == [0, None]
-    coordinator.on_batch(good, batch(0))
-    assert coordinator.next_request(sick) is None  # its answer is still to come
-    coordinator.on_batch(sick, batch(0))
-    assert coordinator.items() == [0]
-    assert [coordinator.next_request(sick) for _ in range(2)] == [2, 3]
-    coordinator.on_stream_ended(sick, SourceError("no such file"))
-    assert coordinator.connect_delay("a") == 1.0  # the batch has reset the backoff
-
-
 def test_slow_server_is_waited_for_until_few_batches_are_ready(
     new_coordinator: Any, clock: Clock
 ) -> None:
@@ -295,7 +274,7 @@ def test_server_that_was_left_out_counts_as_interrupted(new_coordinator: Any, cl
     assert coordinator.missing_servers == {}
 
 
-STEP_FAILURES = [SampleError("a"), UserCodeError("b"), CursorError("c"), InvalidRequestError("d")]
+STEP_FAILURES = [SampleError("a"), InvalidRequestError("d")]
 
 
 @pytest.mark.parametrize("error", STEP_FAILURES)
@@ -329,26 +308,6 @@ def test_error_that_a_second_server_confirms_ends_the_feed(
     coordinator.on_batch(second, batch(0))
     assert coordinator.items() == [0, error]
     assert coordinator.ended
-
-
-@pytest.mark.parametrize("error", STEP_FAILURES)
-def test_error_leaves_a_server_out_if_another_sends_the_step(
-    new_coordinator: Any, clock: Clock, error: Any
-) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    assert [coordinator.next_request(first), coordinator.next_request(second)] == [0, 1]
-    coordinator.on_stream_ended(first, error)
-    coordinator.on_batch(second, batch(1))
-    assert coordinator.next_request(second) == 0
-    coordinator.on_batch(second, batch(0))
-    assert coordinator.items() == [0, 1]
-    clock.now += CONFIRMATION_TIMEOUT_SECONDS
-    coordinator.check_timeouts()
-    (first,) = connect(coordinator, "a")
-    assert coordinator.next_request(first) == 2
-    coordinator.on_stream_ended(first, error)
-    assert not coordinator.ended, "it is another step"
 
 
 def test_error_without_another_answer_ends_the_feed_in_time(
@@ -448,18 +407,6 @@ def test_loss_and_return_of_a_server_are_logged_once_each(
     coordinator.close()
     coordinator.on_stream_ended(a, LOST)
     assert logged() == []
-
-
-def test_draining_server_gets_no_step_before_it_reconnects(new_coordinator: Any) -> None:
-    coordinator = new_coordinator("ab")
-    (stream,) = connect(coordinator, "a")
-    assert coordinator.next_request(stream) == 0
-    coordinator.on_draining(stream)
-    assert coordinator.next_request(stream) is None
-    coordinator.on_batch(Stream("a"), batch(0))
-    assert coordinator.items() == [0]
-    (stream,) = connect(coordinator, "a")
-    assert coordinator.next_request(stream) == 1
 
 
 def test_stream_is_overdue_if_its_announced_end_does_not_come(

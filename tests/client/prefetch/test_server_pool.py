@@ -11,11 +11,11 @@ import pytest
 from tests.client.plans import fake_spec, plan_of
 from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
-from infeed.prefetch import server_reader
+from infeed.prefetch import server_pool
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.ready_batches import FeedItem
-from infeed.prefetch.server_reader import REPORT_DUE, ServerPool
-from infeed.prefetch.server_state import Stream
+from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
+from infeed.prefetch.stream import Stream
 from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
 
@@ -120,7 +120,7 @@ def test_reader_that_waits_for_a_step_is_woken(waker: Any, expected: int | None)
 
 
 def test_all_connections_that_wait_for_a_step_are_woken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_reader, "_CHECK_INTERVAL_SECONDS", 10 * HANG_SECONDS)
+    monkeypatch.setattr(server_pool, "_CHECK_INTERVAL_SECONDS", 10 * HANG_SECONDS)
     pool = Pool("a")
     streams = [pool.connect("a", number) for number in range(2)]
     for step in range(8):

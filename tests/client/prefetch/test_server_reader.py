@@ -13,7 +13,7 @@ from tests.client.plans import plan_of
 
 from infeed.prefetch.reporter import ThreadMeter
 from infeed.prefetch.server_reader import ServerReader, Shared
-from infeed.prefetch.server_state import Stream
+from infeed.prefetch.stream import Stream
 from infeed.shared.errors import ProtocolError, ServerUnavailableError
 from infeed.testing import FakeTransport
 from infeed.wire.buffer_pool import BufferPool

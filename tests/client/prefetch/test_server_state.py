@@ -9,8 +9,8 @@ from infeed.prefetch.server_state import (
     ServerState,
     ServerStates,
     StepFailures,
-    Stream,
 )
+from infeed.prefetch.stream import Stream
 from infeed.shared.errors import FingerprintError, SampleError, ServerUnavailableError
 
 

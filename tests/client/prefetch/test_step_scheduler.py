@@ -250,47 +250,6 @@ def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: ManualClock) -> 
     assert len(pop_all(scheduler)) == 18
 
 
-def test_straggler_is_found_by_a_busy_server_that_sends(clock: ManualClock) -> None:
-    scheduler = with_speeds(clock, 0.1, 0.1)
-    first = scheduler.next_step
-    assert [len(assigned(scheduler, server, 8)) for server in "ab"] == [4, 4]
-    clock.now += MIN_STRAGGLER_SECONDS
-    assert assigned(scheduler, "b", 8) == []
-    scheduler.on_received("b", first + 4, -1)
-    assert assigned(scheduler, "b", 8) == [0, 1, 2, 3], "the share is of the servers that send"
-
-
-def test_server_of_unknown_speed_may_be_as_slow_as_the_slowest(clock: ManualClock) -> None:
-    scheduler = with_speeds(clock, 10.0, 0.1, 0.0)
-    assert assigned(scheduler, "c", 2) == [0, 1]
-    clock.now += 30
-    assert assigned(scheduler, "b", 2) == []
-    clock.now += 11
-    assert assigned(scheduler, "b", 2) == [0, 1]
-
-
-def test_slow_server_is_not_a_straggler(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock)
-    tasks: dict[str, tuple[int, float] | None] = {"a": None, "b": None}
-    duplicates = 0
-    for _ in range(400):
-        clock.now += 0.1
-        for server, seconds in (("a", 2.0), ("b", 0.1)):
-            task = tasks[server]
-            if task is not None and clock.now >= task[1] + seconds:
-                duplicates += not scheduler.on_received(server, task[0], task[0])
-                task = None
-            if task is None:
-                step = scheduler.assign(server, scheduler.next_step + 40)
-                task = None if step is None else (step, clock.now)
-            tasks[server] = task
-        pop_all(scheduler)
-    # Before its first batch, it is not known that the server is slow.
-    assert scheduler.hedges <= 1
-    assert duplicates <= 1
-    assert scheduler.next_step > 300
-
-
 def served_steps(clock: ManualClock, *, is_urgent: bool) -> tuple[int, int]:
     """Lets four servers, the first ten times slower than the others, send within a window of 16 for
     20 seconds. Returns the steps that are delivered, and the hedges."""

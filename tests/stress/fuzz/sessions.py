@@ -13,7 +13,8 @@ from tests.stress.fuzz.kinds import FEED, event
 from infeed.batch import Batch
 from infeed.cursor import Shard
 from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.served_plan import plan_feed
 from infeed.shared.spec import PipelineSpec
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2

@@ -100,7 +100,15 @@ LIMITED = ({}, {"max_epochs": 3, "limit_train_batches": 5})
 """Options of the dataset and the trainer. Without a length, Lightning takes a batch ahead."""
 
 FORMS = pytest.mark.parametrize(
-    "options", [FINITE, ENDLESS, LIMITED], ids=["finite", "endless", "limit"]
+    ("options", "kind", "step"),
+    [
+        (FINITE, "dataset", 1),
+        (FINITE, "DataLoader", STEPS),
+        (ENDLESS, "dataset", STEPS + 1),
+        (ENDLESS, "DataLoader", 1),
+        (LIMITED, "dataset", STEPS),
+        (LIMITED, "DataLoader", 2 * STEPS),
+    ],
 )
 
 
@@ -132,8 +140,6 @@ def epochs(count: int) -> list[Any]:
     return sum(passes(count), [])  # noqa: RUF017
 
 
-@pytest.mark.parametrize("step", [1, STEPS, STEPS + 1, 2 * STEPS])
-@pytest.mark.parametrize("kind", ["dataset", "DataLoader"])
 @FORMS
 def test_resumed_training_equals_uninterrupted_training(
     options: Any, kind: str, step: int, tmp_path: Path
@@ -188,8 +194,6 @@ def test_two_datasets_continue_each_at_the_end_of_an_epoch(tmp_path: Path) -> No
     assert resumed(two(), tmp_path, Two(), max_epochs=2).seen == whole.seen[STEPS:]
 
 
-@pytest.mark.parametrize("kind", ["dataset", "DataLoader"])
-@pytest.mark.parametrize("step", [1, STEPS])
 @FORMS
 def test_checkpoint_after_a_failed_step_does_not_count_its_batch(
     options: Any, step: int, kind: str, tmp_path: Path
