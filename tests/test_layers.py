@@ -55,7 +55,7 @@ ROOMS = {
         *(f"infeed_server.{name}" for name in ("config", "order", "pipeline", "sources")),
         *(f"infeed_server.{name}" for name in ("storage", "transforms")),
     ),
-    "infeed_observe": ("infeed.shared", "infeed_server", "infeed_observe"),
+    "infeed_observe": ("infeed.shared", "infeed.v1", "infeed_server", "infeed_observe"),
     "infeed_python": (
         "infeed.shared",
         *(f"infeed_formats.{name}" for name in ("columns", "elements", "values")),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import tensorflow as tf
 from typing_extensions import override
 
 from infeed.shared.report import ServerReport, TrainerReport
+from infeed.v1 import stream_pb2
 from infeed_observe.http.app import ControlState
 from infeed_observe.http.server import open_control_plane
 from infeed_observe.metrics import Metrics
@@ -16,7 +19,7 @@ from infeed_server.config.address import Address
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.runtime.instruments import Facts
 from infeed_server.runtime.options import ServerOptions
-from infeed_server.serving.instrument import ConnectedTrainer, Instrument
+from infeed_server.serving.instrument import ConnectedTrainer, Instrument, StreamTracer
 from infeed_server.version import VERSION
 
 _UPDATE_INTERVAL_SECONDS = 1.0
@@ -58,6 +61,19 @@ class ServerInstrument(Instrument):
     @override
     def connect(self, trainer: ConnectedTrainer) -> None:
         self.observer.jobs.connect(trainer)
+
+    @override
+    def trace(self, opening: stream_pb2.StreamOpen, peer: str, /) -> StreamTracer:
+        """Traces where `opentelemetry-instrument` or the user has set a provider; else nothing is
+        imported."""
+        if sdk := sys.modules.get("opentelemetry.sdk.trace"):
+            from opentelemetry.trace import get_tracer_provider  # noqa: PLC0415 - an extra
+
+            from infeed_observe.request_tracer import RequestTracer  # noqa: PLC0415
+
+            if isinstance(provider := get_tracer_provider(), sdk.TracerProvider):
+                return RequestTracer(provider, opening, peer)
+        return StreamTracer()
 
     @override
     def disconnect(self, trainer: ConnectedTrainer) -> None:

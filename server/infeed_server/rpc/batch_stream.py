@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import grpc
 
@@ -23,16 +23,10 @@ from infeed_server.serving.catalog import Catalog
 from infeed_server.serving.instrument import ConnectedTrainer, Instrument
 from infeed_server.serving.refused import RefusedBatches
 
-if TYPE_CHECKING:
-    from infeed_server.rpc.request_tracer import StreamTracer
-
 _HEARTBEAT_INTERVAL_SECONDS = 5.0
 """Time between messages while no batch is ready: with more, clients take the server for lost."""
 
 Requests = Iterator[stream_pb2.StreamBatchesRequest]
-
-Trace: TypeAlias = "Callable[[stream_pb2.StreamOpen, str], StreamTracer]"
-"""Returns the tracer of a stream, from its opening and its peer."""
 
 
 @dataclass(eq=False)
@@ -43,8 +37,6 @@ class BatchStreams:
     encoder: BatchEncoder
     instrument: Instrument
     refused: RefusedBatches
-    trace: Trace | None = None
-    """None: no batch is traced."""
     shared_memory: SharedMemory | None = None
     """None: the server does not listen on a Unix socket."""
     is_protected: bool = False
@@ -85,8 +77,7 @@ class BatchStreams:
             self.open.discard(stream)
             stream.close()
             # Not in `close`: a peer that has its last batch leaves before it counts as sent.
-            if stream.traces is not None:
-                stream.traces.close()
+            stream.traces.close()
 
     def _wake(self) -> None:
         for stream in tuple(self.open):
@@ -108,7 +99,7 @@ class _Stream:
         self.answers = AnswerQueue()
         self._blocks = self._open_blocks()
         peer = call.peer()
-        self.traces = streams.trace(opening, peer) if streams.trace else None
+        self.traces = streams.instrument.trace(opening, peer)
         call.trainer = self._trainer = ConnectedTrainer(
             self.name,
             opening.rank,
@@ -247,7 +238,7 @@ class _Stream:
         with self._lock:
             if not self._closed:
                 self._caller.require_access(self.name)
-                span = self.traces.begin(request) if self.traces and request.traceparent else None
+                span = self.traces.begin(request) if request.traceparent else None
                 answer = self._stream.submit(request, span)
                 encode = self._streams.encoder.encode
                 self.answers.add(encode(self._stream, request, answer, span, self._blocks))

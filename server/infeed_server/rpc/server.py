@@ -21,7 +21,7 @@ from infeed_server.config.address import Address
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
 from infeed_server.rpc.answers import BatchEncoder
-from infeed_server.rpc.batch_stream import BatchStreams, Trace
+from infeed_server.rpc.batch_stream import BatchStreams
 from infeed_server.rpc.interceptor import CallInterceptor
 from infeed_server.rpc.limits import Limits, max_connections
 from infeed_server.rpc.servicer import SERVICE, FeedServicer, HealthServicer
@@ -67,12 +67,11 @@ class RpcServer:
         *,
         limits: Limits = Limits(),  # noqa: B008 - immutable
         authenticator: TokenAuthenticator | None = None,
-        trace: Trace | None = None,
         budget: MemoryBudget | None = None,
         refused: RefusedBatches | None = None,
     ) -> None:
-        """Without `authenticator`, every client has access. `trace` makes the spans of batches,
-        `budget` counts the memory that is shared, and `refused` keeps what cannot be read."""
+        """Without `authenticator`, every client has access. `budget` counts the memory that is
+        shared, and `refused` keeps what cannot be read."""
         self.port = 0
         self._limits = limits
         self._budget = budget or MemoryBudget(default_limit())
@@ -81,7 +80,7 @@ class RpcServer:
         self._health = HealthServicer()
         self._encoder = BatchEncoder(instrument.monitor)
         refused = refused or RefusedBatches()
-        self._streams = BatchStreams(catalog, self._encoder, instrument, refused, trace)
+        self._streams = BatchStreams(catalog, self._encoder, instrument, refused)
         self._servicer = FeedServicer(catalog, self._streams, instrument.url)
         self._interceptor = CallInterceptor(self._admission, instrument.monitor)
         threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS

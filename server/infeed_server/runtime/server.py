@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 
 from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.config.address import Address
@@ -15,7 +13,6 @@ from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.followed_classes import warn_of_other_classes
 from infeed_server.pipeline.load import FilePipelines, Pipelines, located
-from infeed_server.rpc.batch_stream import Trace
 from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.certificate import tls_files
 from infeed_server.runtime.engine_factory import build
@@ -183,7 +180,6 @@ class Server:
             self.instrument,
             limits=options,
             authenticator=TokenAuthenticator(options.tokens) if options.tokens else None,
-            trace=_trace(),
             budget=self._budget,
             refused=self._refused,
         )
@@ -197,19 +193,6 @@ def unsent_limit(options: ServerOptions) -> int:
     """Returns the maximum bytes of unsent batches."""
     limit = options.memory_limit
     return default_limit() if limit is None else limit << 20
-
-
-def _trace() -> Trace | None:
-    """Returns the tracer of streams, if `opentelemetry-instrument` or the user has set a provider;
-    else nothing is imported."""
-    if sdk := sys.modules.get("opentelemetry.sdk.trace"):
-        from opentelemetry.trace import get_tracer_provider  # noqa: PLC0415 - an extra
-
-        from infeed_server.rpc.request_tracer import StreamTracer  # noqa: PLC0415
-
-        if isinstance(provider := get_tracer_provider(), sdk.TracerProvider):
-            return partial(StreamTracer, provider)
-    return None
 
 
 def _require_shareable(engine: Engine) -> None:

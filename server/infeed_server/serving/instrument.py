@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from infeed.shared.report import ServerReport, TrainerReport
+from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor
+
+if TYPE_CHECKING:
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 
 @dataclass(eq=False)
@@ -25,6 +30,17 @@ class ConnectedTrainer:
     """Returns the seconds so far in which requests waited for what its stream held."""
     position: int | None = None
     """The end of the last batch that was sent; None before the first request."""
+
+
+class StreamTracer:
+    """Traces the requests of one stream; this one traces none."""
+
+    def begin(self, _request: stream_pb2.BatchRequest, /) -> BatchSpan | None:
+        """Returns the span of a request that is traced."""
+        return None
+
+    def close(self) -> None:
+        """Ends the spans of the batches that were not sent."""
 
 
 class Instrument:
@@ -46,6 +62,10 @@ class Instrument:
 
     def connect(self, trainer: ConnectedTrainer) -> None:
         """Adds a stream that is open."""
+
+    def trace(self, _opening: stream_pb2.StreamOpen, _peer: str, /) -> StreamTracer:
+        """Returns the tracer of a stream."""
+        return StreamTracer()
 
     def disconnect(self, trainer: ConnectedTrainer) -> None:
         """Removes a stream that has ended."""

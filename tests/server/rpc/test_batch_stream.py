@@ -28,7 +28,10 @@ class FakeCall:
 
     def __init__(self, *, is_active: bool = True, trace: Any = None) -> None:
         fake: Any = self
-        self.streams = BatchStreams(fake, fake, Instrument(), RefusedBatches(), trace)
+        instrument = Instrument()
+        if trace:
+            instrument.trace = trace  # type: ignore[method-assign]
+        self.streams = BatchStreams(fake, fake, instrument, RefusedBatches())
         self.context = self
         self.caller = SimpleNamespace(require_access=lambda name: None)
         self.answers: list[Future[Any]] = []

@@ -10,15 +10,15 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from tests.harness.spans import Spans, attribute
 
 from infeed.v1 import stream_pb2
-from infeed_server.rpc.request_tracer import StreamTracer
+from infeed_observe.request_tracer import RequestTracer
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"
 
 
-def open_stream(spans: Spans) -> StreamTracer:
+def open_stream(spans: Spans) -> RequestTracer:
     opened = stream_pb2.StreamOpen(pipeline="photos", feed_id="f1", rank=3, world_size=8)
-    return StreamTracer(spans.provider, opened, "10.0.0.7:5123")
+    return RequestTracer(spans.provider, opened, "10.0.0.7:5123")
 
 
 def request(traceparent: str, tracestate: str = "") -> stream_pb2.BatchRequest:

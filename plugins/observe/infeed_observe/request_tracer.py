@@ -9,15 +9,17 @@ from __future__ import annotations
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from typing_extensions import override
 
 from infeed.shared.telemetry.batch_span import SPAN_NAME, BatchSpan, address_attributes
 from infeed.v1 import stream_pb2
+from infeed_server.serving.instrument import StreamTracer
 from infeed_server.version import VERSION
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
-class StreamTracer:
+class RequestTracer(StreamTracer):
     """Traces the requests of one stream. Thread-safe."""
 
     def __init__(self, provider: TracerProvider, opened: stream_pb2.StreamOpen, peer: str) -> None:
@@ -31,7 +33,8 @@ class StreamTracer:
         }
         self._open: set[BatchSpan] = set()
 
-    def begin(self, request: stream_pb2.BatchRequest) -> BatchSpan | None:
+    @override
+    def begin(self, request: stream_pb2.BatchRequest, /) -> BatchSpan | None:
         """Returns the span of a request, which is the child of the trainer's. None if the trace
         context is malformed or not sampled, or the server's sampler drops it."""
         carrier = {"traceparent": request.traceparent, "tracestate": request.tracestate}
@@ -48,7 +51,7 @@ class StreamTracer:
         self._open.add(batch_span)
         return batch_span
 
+    @override
     def close(self) -> None:
-        """Ends the spans of the batches that were not sent."""
         for span in tuple(self._open):
             span.end("failed", "the stream ended before the batch was sent")
