@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import infeed
-
 
 def reference_dataset(served: Any, name: str) -> tf.data.Dataset:
     """Returns the dataset of a function of `functions.py` for the served seed, 0."""
@@ -57,14 +55,6 @@ def test_py_function_and_cache(example: Any) -> None:
     value = np.arange(50)
     expected = np.stack([value, value / 2, value % 7], axis=1).astype(np.float32)
     np.testing.assert_array_equal(rows["features"][:50], expected)
-
-
-def test_py_function_in_a_server_process(example: Any, server_process: Any) -> None:
-    served = example("dataset_py_function")
-    address = server_process(served.text).address
-    with infeed.connect(address, served.pipeline, epochs=1) as feed:
-        labels = np.concatenate([batch["label"] for batch in feed])
-    np.testing.assert_array_equal(labels, np.arange(50) % 2)
 
 
 def test_resize_and_convert_image_dtype(example: Any, draw_image: Any) -> None:
