@@ -12,12 +12,15 @@ from infeed.shared.finish import finished_spec
 from infeed.shared.spec import (
     BYTES,
     MAX_BATCH_SIZE,
+    Elementwise,
     FieldSpec,
     FinishTransform,
+    MixPairs,
     Normalize,
     OneHot,
     PipelineSpec,
     Spec,
+    changed_fields,
     numpy_dtype,
 )
 from infeed.wire.batch import MAX_PAYLOAD_BYTES
@@ -49,7 +52,10 @@ def validate_spec(spec: PipelineSpec, slots: int) -> None:
     for transform in spec.finish_transforms:
         next_fields = finished_spec(fields, [transform])
         by_name = {field.name: field for field in fields}
-        _check_transform(spec, transform, by_name[transform.field])
+        if isinstance(transform, MixPairs):
+            _check_mix(spec, transform, by_name, slots)
+        else:
+            _check_transform(spec, transform, by_name[transform.field])
         fields = next_fields
     if fields != spec.element_spec:
         raise _invalid(spec, "the finish transforms", "the element spec")
@@ -75,7 +81,26 @@ def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) 
         raise _invalid(spec, f"batches of {size} bytes", f"at most {max_bytes}")
 
 
-def _check_transform(spec: PipelineSpec, transform: FinishTransform, field: FieldSpec) -> None:
+def _check_mix(
+    spec: PipelineSpec, transform: MixPairs, fields: Mapping[str, FieldSpec], slots: int
+) -> None:
+    pixels, label, draws = (
+        fields.get(name, FieldSpec(name, "")) for name in vars(transform).values()
+    )
+    is_like = pixels.data_type == "uint8" and len(pixels.shape) == 3
+    is_like = is_like and label.data_type == "float32" and len(label.shape) > 0
+    if not is_like or (draws.data_type, draws.shape) != ("float32", (6,)):
+        expected = "pixels of uint8, labels of float32 for each class, six draws"
+        raise _invalid(spec, f"{transform} on {pixels}, {label}, {draws}", expected)
+    if slots % 2:
+        raise InvalidRequestError(
+            f"batch size {slots} is odd, and pipeline {spec.name!r} mixes the samples of "
+            f"neighbouring slots; take an even one, such as {slots + 1}",
+            batch_size=slots,
+        )
+
+
+def _check_transform(spec: PipelineSpec, transform: Elementwise, field: FieldSpec) -> None:
     expected = ""
     if BYTES in (field.data_type, transform.data_type):
         expected = "numbers"
@@ -106,7 +131,7 @@ def check_empty(empty: Mapping[str, float], spec: Spec, pending: Sequence[Finish
         if name not in types:
             problem = f"there is no such field{did_you_mean(name, types)}; fields: "
             problem += ", ".join(types)
-        elif any(transform.field == name for transform in pending):
+        elif any(name in changed_fields(transform) for transform in pending):
             problem = 'its finish transforms are left to the consumer; give finish="trainer"'
         elif not _has(types[name], value):
             problem = f"it is of type {types[name]}; cast it in the pipeline to one that has it"

@@ -1,4 +1,4 @@
-"""Finish transforms in NumPy: the elementwise tail of a pipeline, the same bits at both ends."""
+"""Finish transforms in NumPy: the tail of a pipeline, the same bits at both ends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import numpy as np
 from infeed.shared.errors import ProtocolError
 from infeed.shared.spec import (
     Array,
+    Elementwise,
     FieldSpec,
     FinishTransform,
+    MixPairs,
     Normalize,
     OneHot,
     Spec,
+    changed_fields,
     numpy_dtype,
     shared_range,
 )
@@ -37,16 +40,20 @@ def finish(
     in `values`, or zero again."""
     result = dict(arrays)
     for transform in transforms:
-        result[transform.field] = apply(transform, result[transform.field], empty)
+        if isinstance(transform, MixPairs):
+            _mix_pairs(transform, result, mask, empty)
+        else:
+            result[transform.field] = apply(transform, result[transform.field], empty)
     if not mask.all():
-        for field in values.keys() - {transform.field for transform in transforms}:
+        changed = {field for transform in transforms for field in changed_fields(transform)}
+        for field in values.keys() - changed:
             result[field] = result[field].copy()  # the original may be shared memory
-        for field in {*values, *(transform.field for transform in transforms)}:
+        for field in {*values, *changed}:
             result[field][~mask] = values.get(field, 0)
     return result
 
 
-def apply(transform: FinishTransform, x: Array, empty: Empty = np.empty) -> Array:
+def apply(transform: Elementwise, x: Array, empty: Empty = np.empty) -> Array:
     """Returns a new array: one transform applied to one field of any shape."""
     # As in TensorFlow, overflow and NaN cause no warning.
     with np.errstate(all="ignore"):
@@ -69,10 +76,31 @@ def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
                 f"finish transform of unknown field {transform.field!r}; the fields are "
                 f"{', '.join(fields)}"
             )
+        if isinstance(transform, MixPairs):
+            fields.pop(transform.draws, None)
+            continue
         field = fields[transform.field]
         shape = (*field.shape, transform.depth) if isinstance(transform, OneHot) else field.shape
         fields[field.name] = FieldSpec(field.name, transform.data_type, shape)
     return tuple(fields.values())
+
+
+def _mix_pairs(transform: MixPairs, fields: dict[str, Array], mask: Array, empty: Empty) -> None:
+    """Replaces pixels and labels, and removes the draws."""
+    x, labels = fields[transform.field], fields[transform.label]
+    draws = fields.pop(transform.draws)[::2] * mask.reshape(-1, 2).all(1, keepdims=True)
+    mixed = fields[transform.field] = empty(x.shape, x.dtype)
+    for first, drawn in zip(range(0, len(x), 2), draws.astype(np.int64), strict=True):
+        share, _, top, left, bottom, right = drawn.tolist()
+        for own, other in ((first, first + 1), (first + 1, first)):
+            mixed[own] = x[own]
+            if share:
+                weighted = x[own] * np.uint16(256 - share) + x[other] * np.uint16(share)
+                mixed[own] = (weighted + np.uint16(128)) >> 8
+            mixed[own, top:bottom, left:right] = x[other, top:bottom, left:right]
+    of_other = draws[:, 1].repeat(2).reshape(-1, *[1] * (labels.ndim - 1))
+    others = labels.reshape(-1, 2, *labels.shape[1:])[:, ::-1].reshape(labels.shape)
+    fields[transform.label] = labels * (1 - of_other) + others * of_other
 
 
 def _blocks(x: Array, result: Array) -> Iterator[tuple[Array, Array]]:

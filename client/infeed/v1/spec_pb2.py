@@ -24,49 +24,51 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14infeed/v1/spec.proto\x12\tinfeed.v1\"P\n\tFieldSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\tdata_type\x18\x02 \x01(\x0e\x32\x13.infeed.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\"\x9f\x01\n\x0f\x46inishTransform\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x1f\n\x04\x63\x61st\x18\x02 \x01(\x0b\x32\x0f.infeed.v1.CastH\x00\x12)\n\tnormalize\x18\x03 \x01(\x0b\x32\x14.infeed.v1.NormalizeH\x00\x12$\n\x07one_hot\x18\x04 \x01(\x0b\x32\x11.infeed.v1.OneHotH\x00\x42\x0b\n\ttransform\".\n\x04\x43\x61st\x12&\n\tdata_type\x18\x01 \x01(\x0e\x32\x13.infeed.v1.DataType\"l\n\tNormalize\x12\x12\n\x05scale\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04mean\x18\x02 \x03(\x01\x12\x0b\n\x03std\x18\x03 \x03(\x01\x12&\n\tdata_type\x18\x04 \x01(\x0e\x32\x13.infeed.v1.DataTypeB\x08\n\x06_scale\"d\n\x06OneHot\x12\r\n\x05\x64\x65pth\x18\x01 \x01(\x03\x12&\n\tdata_type\x18\x02 \x01(\x0e\x32\x13.infeed.v1.DataType\x12\x10\n\x08on_value\x18\x03 \x01(\x01\x12\x11\n\toff_value\x18\x04 \x01(\x01\"v\n\tGuarantee\x12\x1f\n\x05order\x18\x01 \x01(\x0e\x32\x10.infeed.v1.Order\x12%\n\x08\x64\x65livery\x18\x02 \x01(\x0e\x32\x13.infeed.v1.Delivery\x12!\n\x06resume\x18\x03 \x01(\x0e\x32\x11.infeed.v1.Resume\"/\n\x07Lineage\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.infeed.v1.Segment\"\x8d\x02\n\x07Segment\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x03\x12\x10\n\x08pipeline\x18\x03 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x12\x12\n\nbatch_size\x18\x06 \x01(\x03\x12\x12\n\nworld_size\x18\x07 \x01(\x03\x12\r\n\x05\x65poch\x18\x08 \x01(\x03\x12\x0e\n\x06offset\x18\t \x01(\x03\x12\x11\n\tepoch_end\x18\n \x01(\x03\x12\x14\n\x0csample_count\x18\x0b \x01(\x03\x12\x0f\n\x07shuffle\x18\x0c \x01(\t\x12\x0f\n\x07removed\x18\x0e \x01(\x03\x12\x0f\n\x07shrinks\x18\x0f \x01(\x08J\x04\x08\r\x10\x0eR\x07is_rest\",\n\x0c\x46ieldClasses\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\"%\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07samples\x18\x02 \x01(\x03\"\x9e\x05\n\x08Pipeline\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x0c\x65lement_spec\x18\x02 \x03(\x0b\x32\x14.infeed.v1.FieldSpec\x12\'\n\twire_spec\x18\x03 \x03(\x0b\x32\x14.infeed.v1.FieldSpec\x12\x35\n\x11\x66inish_transforms\x18\x04 \x03(\x0b\x32\x1a.infeed.v1.FinishTransform\x12\x19\n\x0csample_count\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\x12\'\n\tguarantee\x18\x07 \x01(\x0b\x32\x14.infeed.v1.Guarantee\x12\x12\n\nbatch_size\x18\x08 \x01(\x03\x12\x0c\n\x04seed\x18\t \x01(\x03\x12\'\n\tremainder\x18\n \x01(\x0e\x32\x14.infeed.v1.Remainder\x12$\n\x08on_error\x18\x0b \x01(\x0e\x32\x12.infeed.v1.OnError\x12\x14\n\x0c\x62\x61tch_stride\x18\x0c \x01(\x03\x12\x16\n\x0eserver_version\x18\r \x01(\t\x12!\n\x06\x65ngine\x18\x0e \x01(\x0e\x32\x11.infeed.v1.Engine\x12\x32\n\x0fremainder_scope\x18\x0f \x01(\x0e\x32\x19.infeed.v1.RemainderScope\x12\x13\n\x0bsource_kind\x18\x10 \x01(\t\x12\x14\n\x0cshuffle_mode\x18\x11 \x01(\t\x12#\n\x07lineage\x18\x12 \x01(\x0b\x32\x12.infeed.v1.Lineage\x12(\n\x07\x63lasses\x18\x13 \x03(\x0b\x32\x17.infeed.v1.FieldClasses\x12\x1e\n\x05parts\x18\x14 \x03(\x0b\x32\x0f.infeed.v1.PartB\x0f\n\r_sample_count*\xd5\x02\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x44\x41TA_TYPE_BOOL\x10\x01\x12\x12\n\x0e\x44\x41TA_TYPE_INT8\x10\x02\x12\x13\n\x0f\x44\x41TA_TYPE_INT16\x10\x03\x12\x13\n\x0f\x44\x41TA_TYPE_INT32\x10\x04\x12\x13\n\x0f\x44\x41TA_TYPE_INT64\x10\x05\x12\x13\n\x0f\x44\x41TA_TYPE_UINT8\x10\x06\x12\x14\n\x10\x44\x41TA_TYPE_UINT16\x10\x07\x12\x14\n\x10\x44\x41TA_TYPE_UINT32\x10\x08\x12\x14\n\x10\x44\x41TA_TYPE_UINT64\x10\t\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\n\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x0b\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT64\x10\x0c\x12\x16\n\x12\x44\x41TA_TYPE_BFLOAT16\x10\r\x12\x13\n\x0f\x44\x41TA_TYPE_BYTES\x10\x0e*G\n\x05Order\x12\x15\n\x11ORDER_UNSPECIFIED\x10\x00\x12\x17\n\x13ORDER_DETERMINISTIC\x10\x01\x12\x0e\n\nORDER_NONE\x10\x02*Z\n\x08\x44\x65livery\x12\x18\n\x14\x44\x45LIVERY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44\x45LIVERY_EXACTLY_ONCE\x10\x01\x12\x19\n\x15\x44\x45LIVERY_AT_MOST_ONCE\x10\x02*^\n\x06Resume\x12\x16\n\x12RESUME_UNSPECIFIED\x10\x00\x12\x18\n\x14RESUME_CONSTANT_TIME\x10\x01\x12\x11\n\rRESUME_REPLAY\x10\x02\x12\x0f\n\x0bRESUME_NONE\x10\x03*M\n\tRemainder\x12\x19\n\x15REMAINDER_UNSPECIFIED\x10\x00\x12\x12\n\x0eREMAINDER_DROP\x10\x01\x12\x11\n\rREMAINDER_PAD\x10\x02*f\n\x0eRemainderScope\x12\x1f\n\x1bREMAINDER_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13REMAINDER_SCOPE_JOB\x10\x01\x12\x1a\n\x16REMAINDER_SCOPE_WORKER\x10\x02*c\n\x07OnError\x12\x18\n\x14ON_ERROR_UNSPECIFIED\x10\x00\x12\x12\n\x0eON_ERROR_RAISE\x10\x01\x12\x17\n\x13ON_ERROR_SUBSTITUTE\x10\x02\x12\x11\n\rON_ERROR_MASK\x10\x03*N\n\x06\x45ngine\x12\x16\n\x12\x45NGINE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x45NGINE_LOCAL\x10\x01\x12\x1a\n\x16\x45NGINE_TF_DATA_SERVICE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14infeed/v1/spec.proto\x12\tinfeed.v1\"P\n\tFieldSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\tdata_type\x18\x02 \x01(\x0e\x32\x13.infeed.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\"\xc9\x01\n\x0f\x46inishTransform\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x1f\n\x04\x63\x61st\x18\x02 \x01(\x0b\x32\x0f.infeed.v1.CastH\x00\x12)\n\tnormalize\x18\x03 \x01(\x0b\x32\x14.infeed.v1.NormalizeH\x00\x12$\n\x07one_hot\x18\x04 \x01(\x0b\x32\x11.infeed.v1.OneHotH\x00\x12(\n\tmix_pairs\x18\x05 \x01(\x0b\x32\x13.infeed.v1.MixPairsH\x00\x42\x0b\n\ttransform\".\n\x04\x43\x61st\x12&\n\tdata_type\x18\x01 \x01(\x0e\x32\x13.infeed.v1.DataType\"l\n\tNormalize\x12\x12\n\x05scale\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04mean\x18\x02 \x03(\x01\x12\x0b\n\x03std\x18\x03 \x03(\x01\x12&\n\tdata_type\x18\x04 \x01(\x0e\x32\x13.infeed.v1.DataTypeB\x08\n\x06_scale\"d\n\x06OneHot\x12\r\n\x05\x64\x65pth\x18\x01 \x01(\x03\x12&\n\tdata_type\x18\x02 \x01(\x0e\x32\x13.infeed.v1.DataType\x12\x10\n\x08on_value\x18\x03 \x01(\x01\x12\x11\n\toff_value\x18\x04 \x01(\x01\"(\n\x08MixPairs\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05\x64raws\x18\x02 \x01(\t\"v\n\tGuarantee\x12\x1f\n\x05order\x18\x01 \x01(\x0e\x32\x10.infeed.v1.Order\x12%\n\x08\x64\x65livery\x18\x02 \x01(\x0e\x32\x13.infeed.v1.Delivery\x12!\n\x06resume\x18\x03 \x01(\x0e\x32\x11.infeed.v1.Resume\"/\n\x07Lineage\x12$\n\x08segments\x18\x01 \x03(\x0b\x32\x12.infeed.v1.Segment\"\x8d\x02\n\x07Segment\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\r\n\x05start\x18\x02 \x01(\x03\x12\x10\n\x08pipeline\x18\x03 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x12\x12\n\nbatch_size\x18\x06 \x01(\x03\x12\x12\n\nworld_size\x18\x07 \x01(\x03\x12\r\n\x05\x65poch\x18\x08 \x01(\x03\x12\x0e\n\x06offset\x18\t \x01(\x03\x12\x11\n\tepoch_end\x18\n \x01(\x03\x12\x14\n\x0csample_count\x18\x0b \x01(\x03\x12\x0f\n\x07shuffle\x18\x0c \x01(\t\x12\x0f\n\x07removed\x18\x0e \x01(\x03\x12\x0f\n\x07shrinks\x18\x0f \x01(\x08J\x04\x08\r\x10\x0eR\x07is_rest\",\n\x0c\x46ieldClasses\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\"%\n\x04Part\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07samples\x18\x02 \x01(\x03\"\x9e\x05\n\x08Pipeline\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x0c\x65lement_spec\x18\x02 \x03(\x0b\x32\x14.infeed.v1.FieldSpec\x12\'\n\twire_spec\x18\x03 \x03(\x0b\x32\x14.infeed.v1.FieldSpec\x12\x35\n\x11\x66inish_transforms\x18\x04 \x03(\x0b\x32\x1a.infeed.v1.FinishTransform\x12\x19\n\x0csample_count\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\x12\'\n\tguarantee\x18\x07 \x01(\x0b\x32\x14.infeed.v1.Guarantee\x12\x12\n\nbatch_size\x18\x08 \x01(\x03\x12\x0c\n\x04seed\x18\t \x01(\x03\x12\'\n\tremainder\x18\n \x01(\x0e\x32\x14.infeed.v1.Remainder\x12$\n\x08on_error\x18\x0b \x01(\x0e\x32\x12.infeed.v1.OnError\x12\x14\n\x0c\x62\x61tch_stride\x18\x0c \x01(\x03\x12\x16\n\x0eserver_version\x18\r \x01(\t\x12!\n\x06\x65ngine\x18\x0e \x01(\x0e\x32\x11.infeed.v1.Engine\x12\x32\n\x0fremainder_scope\x18\x0f \x01(\x0e\x32\x19.infeed.v1.RemainderScope\x12\x13\n\x0bsource_kind\x18\x10 \x01(\t\x12\x14\n\x0cshuffle_mode\x18\x11 \x01(\t\x12#\n\x07lineage\x18\x12 \x01(\x0b\x32\x12.infeed.v1.Lineage\x12(\n\x07\x63lasses\x18\x13 \x03(\x0b\x32\x17.infeed.v1.FieldClasses\x12\x1e\n\x05parts\x18\x14 \x03(\x0b\x32\x0f.infeed.v1.PartB\x0f\n\r_sample_count*\xd5\x02\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x44\x41TA_TYPE_BOOL\x10\x01\x12\x12\n\x0e\x44\x41TA_TYPE_INT8\x10\x02\x12\x13\n\x0f\x44\x41TA_TYPE_INT16\x10\x03\x12\x13\n\x0f\x44\x41TA_TYPE_INT32\x10\x04\x12\x13\n\x0f\x44\x41TA_TYPE_INT64\x10\x05\x12\x13\n\x0f\x44\x41TA_TYPE_UINT8\x10\x06\x12\x14\n\x10\x44\x41TA_TYPE_UINT16\x10\x07\x12\x14\n\x10\x44\x41TA_TYPE_UINT32\x10\x08\x12\x14\n\x10\x44\x41TA_TYPE_UINT64\x10\t\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\n\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x0b\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT64\x10\x0c\x12\x16\n\x12\x44\x41TA_TYPE_BFLOAT16\x10\r\x12\x13\n\x0f\x44\x41TA_TYPE_BYTES\x10\x0e*G\n\x05Order\x12\x15\n\x11ORDER_UNSPECIFIED\x10\x00\x12\x17\n\x13ORDER_DETERMINISTIC\x10\x01\x12\x0e\n\nORDER_NONE\x10\x02*Z\n\x08\x44\x65livery\x12\x18\n\x14\x44\x45LIVERY_UNSPECIFIED\x10\x00\x12\x19\n\x15\x44\x45LIVERY_EXACTLY_ONCE\x10\x01\x12\x19\n\x15\x44\x45LIVERY_AT_MOST_ONCE\x10\x02*^\n\x06Resume\x12\x16\n\x12RESUME_UNSPECIFIED\x10\x00\x12\x18\n\x14RESUME_CONSTANT_TIME\x10\x01\x12\x11\n\rRESUME_REPLAY\x10\x02\x12\x0f\n\x0bRESUME_NONE\x10\x03*M\n\tRemainder\x12\x19\n\x15REMAINDER_UNSPECIFIED\x10\x00\x12\x12\n\x0eREMAINDER_DROP\x10\x01\x12\x11\n\rREMAINDER_PAD\x10\x02*f\n\x0eRemainderScope\x12\x1f\n\x1bREMAINDER_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13REMAINDER_SCOPE_JOB\x10\x01\x12\x1a\n\x16REMAINDER_SCOPE_WORKER\x10\x02*c\n\x07OnError\x12\x18\n\x14ON_ERROR_UNSPECIFIED\x10\x00\x12\x12\n\x0eON_ERROR_RAISE\x10\x01\x12\x17\n\x13ON_ERROR_SUBSTITUTE\x10\x02\x12\x11\n\rON_ERROR_MASK\x10\x03*N\n\x06\x45ngine\x12\x16\n\x12\x45NGINE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x45NGINE_LOCAL\x10\x01\x12\x1a\n\x16\x45NGINE_TF_DATA_SERVICE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'infeed.v1.spec_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DATATYPE']._serialized_start=1739
-  _globals['_DATATYPE']._serialized_end=2080
-  _globals['_ORDER']._serialized_start=2082
-  _globals['_ORDER']._serialized_end=2153
-  _globals['_DELIVERY']._serialized_start=2155
-  _globals['_DELIVERY']._serialized_end=2245
-  _globals['_RESUME']._serialized_start=2247
-  _globals['_RESUME']._serialized_end=2341
-  _globals['_REMAINDER']._serialized_start=2343
-  _globals['_REMAINDER']._serialized_end=2420
-  _globals['_REMAINDERSCOPE']._serialized_start=2422
-  _globals['_REMAINDERSCOPE']._serialized_end=2524
-  _globals['_ONERROR']._serialized_start=2526
-  _globals['_ONERROR']._serialized_end=2625
-  _globals['_ENGINE']._serialized_start=2627
-  _globals['_ENGINE']._serialized_end=2705
+  _globals['_DATATYPE']._serialized_start=1823
+  _globals['_DATATYPE']._serialized_end=2164
+  _globals['_ORDER']._serialized_start=2166
+  _globals['_ORDER']._serialized_end=2237
+  _globals['_DELIVERY']._serialized_start=2239
+  _globals['_DELIVERY']._serialized_end=2329
+  _globals['_RESUME']._serialized_start=2331
+  _globals['_RESUME']._serialized_end=2425
+  _globals['_REMAINDER']._serialized_start=2427
+  _globals['_REMAINDER']._serialized_end=2504
+  _globals['_REMAINDERSCOPE']._serialized_start=2506
+  _globals['_REMAINDERSCOPE']._serialized_end=2608
+  _globals['_ONERROR']._serialized_start=2610
+  _globals['_ONERROR']._serialized_end=2709
+  _globals['_ENGINE']._serialized_start=2711
+  _globals['_ENGINE']._serialized_end=2789
   _globals['_FIELDSPEC']._serialized_start=35
   _globals['_FIELDSPEC']._serialized_end=115
   _globals['_FINISHTRANSFORM']._serialized_start=118
-  _globals['_FINISHTRANSFORM']._serialized_end=277
-  _globals['_CAST']._serialized_start=279
-  _globals['_CAST']._serialized_end=325
-  _globals['_NORMALIZE']._serialized_start=327
-  _globals['_NORMALIZE']._serialized_end=435
-  _globals['_ONEHOT']._serialized_start=437
-  _globals['_ONEHOT']._serialized_end=537
-  _globals['_GUARANTEE']._serialized_start=539
-  _globals['_GUARANTEE']._serialized_end=657
-  _globals['_LINEAGE']._serialized_start=659
-  _globals['_LINEAGE']._serialized_end=706
-  _globals['_SEGMENT']._serialized_start=709
-  _globals['_SEGMENT']._serialized_end=978
-  _globals['_FIELDCLASSES']._serialized_start=980
-  _globals['_FIELDCLASSES']._serialized_end=1024
-  _globals['_PART']._serialized_start=1026
-  _globals['_PART']._serialized_end=1063
-  _globals['_PIPELINE']._serialized_start=1066
-  _globals['_PIPELINE']._serialized_end=1736
+  _globals['_FINISHTRANSFORM']._serialized_end=319
+  _globals['_CAST']._serialized_start=321
+  _globals['_CAST']._serialized_end=367
+  _globals['_NORMALIZE']._serialized_start=369
+  _globals['_NORMALIZE']._serialized_end=477
+  _globals['_ONEHOT']._serialized_start=479
+  _globals['_ONEHOT']._serialized_end=579
+  _globals['_MIXPAIRS']._serialized_start=581
+  _globals['_MIXPAIRS']._serialized_end=621
+  _globals['_GUARANTEE']._serialized_start=623
+  _globals['_GUARANTEE']._serialized_end=741
+  _globals['_LINEAGE']._serialized_start=743
+  _globals['_LINEAGE']._serialized_end=790
+  _globals['_SEGMENT']._serialized_start=793
+  _globals['_SEGMENT']._serialized_end=1062
+  _globals['_FIELDCLASSES']._serialized_start=1064
+  _globals['_FIELDCLASSES']._serialized_end=1108
+  _globals['_PART']._serialized_start=1110
+  _globals['_PART']._serialized_end=1147
+  _globals['_PIPELINE']._serialized_start=1150
+  _globals['_PIPELINE']._serialized_end=1820
 # @@protoc_insertion_point(module_scope)

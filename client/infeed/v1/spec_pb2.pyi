@@ -118,16 +118,18 @@ class FieldSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., data_type: _Optional[_Union[DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FinishTransform(_message.Message):
-    __slots__ = ("field", "cast", "normalize", "one_hot")
+    __slots__ = ("field", "cast", "normalize", "one_hot", "mix_pairs")
     FIELD_FIELD_NUMBER: _ClassVar[int]
     CAST_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     ONE_HOT_FIELD_NUMBER: _ClassVar[int]
+    MIX_PAIRS_FIELD_NUMBER: _ClassVar[int]
     field: str
     cast: Cast
     normalize: Normalize
     one_hot: OneHot
-    def __init__(self, field: _Optional[str] = ..., cast: _Optional[_Union[Cast, _Mapping]] = ..., normalize: _Optional[_Union[Normalize, _Mapping]] = ..., one_hot: _Optional[_Union[OneHot, _Mapping]] = ...) -> None: ...
+    mix_pairs: MixPairs
+    def __init__(self, field: _Optional[str] = ..., cast: _Optional[_Union[Cast, _Mapping]] = ..., normalize: _Optional[_Union[Normalize, _Mapping]] = ..., one_hot: _Optional[_Union[OneHot, _Mapping]] = ..., mix_pairs: _Optional[_Union[MixPairs, _Mapping]] = ...) -> None: ...
 
 class Cast(_message.Message):
     __slots__ = ("data_type",)
@@ -158,6 +160,14 @@ class OneHot(_message.Message):
     on_value: float
     off_value: float
     def __init__(self, depth: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., on_value: _Optional[float] = ..., off_value: _Optional[float] = ...) -> None: ...
+
+class MixPairs(_message.Message):
+    __slots__ = ("label", "draws")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    DRAWS_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    draws: str
+    def __init__(self, label: _Optional[str] = ..., draws: _Optional[str] = ...) -> None: ...
 
 class Guarantee(_message.Message):
     __slots__ = ("order", "delivery", "resume")

@@ -9,7 +9,7 @@ from typing import Any
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.finish import finished_spec
-from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
+from infeed.shared.spec import FinishTransform, Guarantee, MixPairs, PipelineSpec, Spec
 from infeed.shared.spec.segment import Lineage
 from infeed_server.order import RunOrder, SampleOrder
 from infeed_server.pipeline import sample_graph
@@ -180,6 +180,9 @@ def _spec(
     name: str, definition: Pipeline, order: SampleOrder, placed: _Placed, fingerprint: str
 ) -> PipelineSpec:
     assert definition.batch is not None
+    if definition.batch.size % 2 and any(isinstance(t, MixPairs) for t in placed.finish):
+        problem = f"{definition.batch.size} is odd, and mix_pairs mixes neighbouring slots"
+        raise ConfigError(f"{problem}; take an even one", at=("batch", "size"))
     return PipelineSpec(
         name=name,
         element_spec=finished_spec(placed.wire_spec, placed.finish),

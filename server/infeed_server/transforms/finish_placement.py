@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import tensorflow as tf
 
-from infeed.shared.spec import FinishTransform
-from infeed_server.transforms.base import Step
+from infeed.shared.errors import within
+from infeed.shared.spec import FinishTransform, MixPairs
+from infeed_server.transforms.base import Step, Transform, describe_tensor
 from infeed_server.transforms.fields import Rename
 
 Specs = Mapping[str, tf.TensorSpec]
@@ -21,26 +23,31 @@ def plan_finish(
 ) -> tuple[list[Step], tuple[FinishTransform, ...]]:
     """Returns the host steps and the finish transforms, both in order. `stages[i]` are the fields
     before step i; the last are those after all steps. A step can move to the trainer if it has a
-    finish transform and no later host step touches its field. Of a field's movable steps, the last
+    finish transform and no later host step touches its fields. Of a field's movable steps, the last
     ones move, as many as minimise its bytes on the wire; steps whose move saves no bytes stay on
-    the server."""
+    the server. A step that mixes samples only draws on the server, so it moves with all behind it.
+    Raises `ConfigError` for one that cannot."""
     moved: dict[int, FinishTransform] = {}
-    for output, chain in _movable_chains(steps, stages[-1]).items():
+    for output, chain in _movable_chains(steps, stages).items():
         # The field's bytes before each step of the chain, and after the last.
-        sizes = [_sample_bytes(stages[position][finish.field]) for position, finish in chain]
+        sizes = [_sample_bytes(stages[place][getattr(t, option)]) for place, option, t in chain]
         sizes.append(_sample_bytes(stages[-1][output]))
         kept = max(count for count, size in enumerate(sizes) if size == min(sizes))
-        moved |= {position: replace(finish, field=output) for position, finish in chain[kept:]}
-    host = [step for position, step in enumerate(steps) if position not in moved]
+        mixes = [count for count, (_, _, t) in enumerate(chain) if isinstance(t, MixPairs)]
+        for position, option, finish in chain[min([kept, *mixes]) :]:
+            named: Any = {option: output}
+            moved[position] = replace(moved.get(position, finish), **named)
+    host = [step for place, step in enumerate(steps) if place not in moved or step[1].random]
     return host, tuple(moved[position] for position in sorted(moved))
 
 
 def _movable_chains(
-    steps: Sequence[Step], outputs: Specs
-) -> dict[str, list[tuple[int, FinishTransform]]]:
-    """Returns each output field's movable steps, in order. Goes backwards through the steps, and
-    follows a field through `rename` to its earlier name."""
-    chains: dict[str, list[tuple[int, FinishTransform]]] = {field: [] for field in outputs}
+    steps: Sequence[Step], stages: Sequence[Specs]
+) -> dict[str, list[tuple[int, str, FinishTransform]]]:
+    """Returns each output field's movable steps, in order, with the option that names the field.
+    Goes backwards through the steps, and follows a field through `rename` to its earlier name."""
+    outputs = stages[-1]
+    chains: dict[str, list[tuple[int, str, FinishTransform]]] = {field: [] for field in outputs}
     # The name at this step → the name at the end, of fields that no later host step touches.
     names = {field: field for field in outputs}
     for position in reversed(range(len(steps))):
@@ -51,12 +58,33 @@ def _movable_chains(
             continue
         touched = step.fields()
         finish = step.finish_transform()
+        if isinstance(finish, MixPairs):
+            with within("transforms", steps[position][0]):
+                _check_mix(step, finish, stages[position], names)
         if finish is not None and finish.field in names:
-            chains[names[finish.field]].insert(0, (position, finish))
+            for option in ("field", "label") if isinstance(finish, MixPairs) else ("field",):
+                output = names[getattr(finish, option)]
+                chains[output].insert(0, (position, option, finish))
             continue
         for name in list(names) if touched is None else touched:
             names.pop(name, None)
     return chains
+
+
+def _check_mix(step: Transform, finish: MixPairs, stage: Specs, names: Mapping[str, str]) -> None:
+    """Raises `ConfigError` where the trainer cannot mix: `names` are the fields that no later step
+    touches."""
+    if names.get(finish.draws) != finish.draws or not names.keys() >= {finish.field, finish.label}:
+        raise step.error(
+            f"the trainer mixes {finish.field!r} and {finish.label!r}, so only cast, normalize, "
+            "one_hot and rename can follow there; put the other steps before it"
+        )
+    label = stage[finish.label]
+    if label.dtype != tf.float32 or not label.shape.rank:
+        raise step.error(
+            f"label: field {finish.label!r} holds {describe_tensor(label)}, not a float32 for each "
+            "class; put one_hot before it"
+        )
 
 
 def _sample_bytes(spec: tf.TensorSpec) -> int:

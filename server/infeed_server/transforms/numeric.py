@@ -177,7 +177,7 @@ class ConvertImageDtype(FieldTransform):
         return tf.image.convert_image_dtype(x, data_type, saturate=True)
 
 
-def _apply(transform: spec.FinishTransform, x: tf.Tensor) -> tf.Tensor:
+def _apply(transform: spec.Elementwise, x: tf.Tensor) -> tf.Tensor:
     from infeed.shared.tensorflow.finish import apply  # noqa: PLC0415 - it loads TensorFlow
 
     return apply(transform, x)

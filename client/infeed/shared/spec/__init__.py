@@ -105,10 +105,36 @@ class OneHot:
     off_value: float = 0.0
 
 
-FinishTransform: TypeAlias = Cast | Normalize | OneHot
-"""An elementwise transform that runs where the batch is consumed."""
+@dataclass(frozen=True)
+class MixPairs:
+    """Mixes pixels and labels of slots 2i and 2i + 1, as `draws` of slot 2i says: the other's share
+    of the pixels, in 256 parts, and of the label; top, left, bottom and right of a rectangle that
+    has the other's pixels. The batch has no field `draws` afterwards."""
 
-_KINDS: dict[str, type[FinishTransform]] = {"cast": Cast, "normalize": Normalize, "one_hot": OneHot}
+    field: str
+    label: str
+    draws: str
+
+
+Elementwise: TypeAlias = Cast | Normalize | OneHot
+"""A finish transform of one field, whatever else the batch has."""
+
+FinishTransform: TypeAlias = Elementwise | MixPairs
+"""A transform that runs where the batch is consumed."""
+
+_KINDS: dict[str, type[FinishTransform]] = {
+    "cast": Cast,
+    "normalize": Normalize,
+    "one_hot": OneHot,
+    "mix_pairs": MixPairs,
+}
+
+
+def changed_fields(transform: FinishTransform) -> tuple[str, ...]:
+    """Returns the fields with other values after a transform."""
+    if isinstance(transform, MixPairs):
+        return transform.field, transform.label
+    return (transform.field,)
 
 
 def finish_to_proto(transform: FinishTransform) -> spec_pb2.FinishTransform:

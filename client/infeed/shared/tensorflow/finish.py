@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.shared.spec import Cast, FinishTransform, Normalize, OneHot, numpy_dtype, shared_range
+from infeed.shared.spec import (
+    Cast,
+    Elementwise,
+    FinishTransform,
+    MixPairs,
+    Normalize,
+    OneHot,
+    changed_fields,
+    numpy_dtype,
+    shared_range,
+)
 
 
 def finish(
@@ -17,14 +27,17 @@ def finish(
     """Applies the transforms to a batch, and sets empty slots to zero again."""
     result = dict(fields)
     for transform in transforms:
-        result[transform.field] = apply(transform, result[transform.field])
+        if isinstance(transform, MixPairs):
+            _mix_pairs(transform, result, mask)
+        else:
+            result[transform.field] = apply(transform, result[transform.field])
     if mask is not None:
-        for name in {transform.field for transform in transforms}:
+        for name in {name for transform in transforms for name in changed_fields(transform)}:
             result[name] = _zero_empty_slots(result[name], mask)
     return result
 
 
-def apply(transform: FinishTransform, x: tf.Tensor) -> tf.Tensor:
+def apply(transform: Elementwise, x: tf.Tensor) -> tf.Tensor:
     """Applies one transform to one field of any shape."""
     if isinstance(transform, Cast):
         return saturating_cast(x, tf.as_dtype(transform.data_type))
@@ -68,6 +81,31 @@ def _one_hot(transform: OneHot, x: tf.Tensor) -> tf.Tensor:
     on, off = _rounded([transform.on_value, transform.off_value], transform.data_type)
     # A label of 2^63 or more becomes negative, and stays out of range.
     return tf.one_hot(tf.cast(x, tf.int64), transform.depth, tf.constant(on), tf.constant(off))
+
+
+def _mix_pairs(transform: MixPairs, fields: dict[str, tf.Tensor], mask: tf.Tensor | None) -> None:
+    """Replaces pixels and labels, and removes the draws."""
+    x, labels = fields[transform.field], fields[transform.label]
+    draws = fields.pop(transform.draws)[::2]
+    if mask is not None:
+        is_full = tf.reduce_all(tf.reshape(mask, [-1, 2]), 1, keepdims=True)
+        draws *= tf.cast(is_full, draws.dtype)
+    share, of_label, *sides = tf.unstack(draws, axis=1)
+    top, left, bottom, right = (side[:, tf.newaxis, tf.newaxis] for side in sides)
+    own = tf.reshape(x, [-1, 2, *x.shape[1:]])
+    other = tf.reverse(own, [1])
+    share = tf.cast(tf.reshape(share, [-1, 1, 1, 1, 1]), tf.uint16)
+    weighted = tf.cast(own, tf.uint16) * (256 - share) + tf.cast(other, tf.uint16) * share
+    mixed = tf.cast(tf.bitwise.right_shift(weighted + 128, tf.constant(8, tf.uint16)), tf.uint8)
+    rows = tf.range(x.shape[1], dtype=tf.float32)[:, tf.newaxis]
+    columns = tf.range(x.shape[2], dtype=tf.float32)
+    is_inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
+    pixels = tf.where(is_inside[:, tf.newaxis, ..., tf.newaxis], other, mixed)
+    fields[transform.field] = tf.reshape(pixels, tf.shape(x))
+    of_other = tf.reshape(of_label, [-1, *[1] * len(labels.shape)])
+    own = tf.reshape(labels, [-1, 2, *labels.shape[1:]])
+    mixed = own * (1 - of_other) + tf.reverse(own, [1]) * of_other
+    fields[transform.label] = tf.reshape(mixed, tf.shape(labels))
 
 
 def _zero_empty_slots(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from infeed.shared.spec import FinishTransform, Normalize, OneHot, numpy_dtype, shared_range
+from infeed.shared.spec import (
+    Elementwise,
+    FinishTransform,
+    MixPairs,
+    Normalize,
+    OneHot,
+    changed_fields,
+    numpy_dtype,
+    shared_range,
+)
 
 Barrier: TypeAlias = Callable[[jax.Array], jax.Array]
 
@@ -33,16 +42,19 @@ def finish(
     """
     result = dict(fields)
     for transform in transforms:
-        result[transform.field] = apply(transform, result[transform.field])
+        if isinstance(transform, MixPairs):
+            _mix_pairs(transform, result, mask)
+        else:
+            result[transform.field] = apply(transform, result[transform.field])
     if mask is not None:
-        for name in {transform.field for transform in transforms}:
+        for name in {name for transform in transforms for name in changed_fields(transform)}:
             x = result[name]
             kept = mask.reshape(-1, *[1] * (x.ndim - 1))
             result[name] = jnp.where(kept, x, jnp.zeros((), x.dtype))
     return result
 
 
-def apply(transform: FinishTransform, x: jax.Array) -> jax.Array:
+def apply(transform: Elementwise, x: jax.Array) -> jax.Array:
     """Applies one transform to one field of any shape."""
     dtype = jax.dtypes.canonicalize_dtype(numpy_dtype(transform.data_type))
     if isinstance(transform, OneHot):
@@ -54,6 +66,30 @@ def apply(transform: FinishTransform, x: jax.Array) -> jax.Array:
         return jnp.where(hot, on, off)
     x = saturating_cast(x, dtype)
     return _normalize(transform, x) if isinstance(transform, Normalize) else x
+
+
+def _mix_pairs(transform: MixPairs, fields: dict[str, jax.Array], mask: jax.Array | None) -> None:
+    """Replaces pixels and labels, and removes the draws. Pairs stay on their device where it has an
+    even number of slots."""
+    x, labels = fields[transform.field], fields[transform.label]
+    draws = fields.pop(transform.draws)[::2]
+    if mask is not None:
+        draws *= mask.reshape(-1, 2).all(1, keepdims=True)
+    share, of_label, *sides = draws.T
+    top, left, bottom, right = (side[:, None, None] for side in sides)
+    own = x.reshape(-1, 2, *x.shape[1:])
+    other = own[:, ::-1]
+    share = share.astype(jnp.uint16).reshape(-1, 1, 1, 1, 1)
+    weighted = own.astype(jnp.uint16) * (256 - share) + other.astype(jnp.uint16) * share
+    mixed = ((weighted + 128) >> 8).astype(jnp.uint8)
+    rows, columns = jnp.arange(x.shape[1])[:, None], jnp.arange(x.shape[2])
+    is_inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
+    fields[transform.field] = jnp.where(is_inside[:, None, ..., None], other, mixed).reshape(
+        x.shape
+    )
+    of_other = of_label.reshape(-1, *[1] * labels.ndim)
+    own = labels.reshape(-1, 2, *labels.shape[1:])
+    fields[transform.label] = (own * (1 - of_other) + own[:, ::-1] * of_other).reshape(labels.shape)
 
 
 def saturating_cast(x: jax.Array, dtype: np.dtype[Any]) -> jax.Array:

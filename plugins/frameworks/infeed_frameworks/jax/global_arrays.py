@@ -18,7 +18,7 @@ from jax.sharding import Sharding
 from infeed.batch import Batch
 from infeed.feed import Feed
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import Array
+from infeed.shared.spec import Array, changed_fields
 from infeed_frameworks.jax.data_groups import trimmed
 from infeed_frameworks.jax.finish import finish
 from infeed_frameworks.named_fields import NamedFields
@@ -37,7 +37,10 @@ class GlobalArrays:
         self._rows = feed.batch_size * world_size
         self._named = named
         self._transforms = feed.pending_transforms
-        self._finished = {transform.field for transform in self._transforms}
+        self._finished = {n for transform in self._transforms for n in changed_fields(transform)}
+        wire, finished = feed.spec.wire_spec, feed.spec.element_spec
+        removed = {field.name for field in wire} - {field.name for field in finished}
+        self._removed = removed if self._transforms else set()
         self._needs_mask = bool(self._transforms) and feed.may_mask
         dimensions = {field.name: 1 + len(field.shape) for field in feed.spec.element_spec}
         self._finish = jax.jit(
@@ -63,8 +66,9 @@ class GlobalArrays:
         fields, mask = transferred
         if not self._transforms:
             return dict(fields)
-        wire = {name: fields[name] for name in self._finished}
-        return {**fields, **self._finish(wire, mask=mask)}
+        wire = {name: fields[name] for name in self._finished | self._removed}
+        kept = {name: x for name, x in fields.items() if name not in self._removed}
+        return {**kept, **self._finish(wire, mask=mask)}
 
     def _put(self, name: str, x: Array) -> Any:
         """Returns the global array; `x` holds the rows of this process."""

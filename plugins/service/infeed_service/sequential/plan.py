@@ -141,7 +141,7 @@ def _finish(definition: Pipeline, fields: Spec) -> tuple[FinishTransform, ...]:
     result = []
     for number, transform in enumerate(definition.transforms):
         finish = transform.finish_transform()
-        if finish is None:
+        if finish is None or transform.random:
             raise ConfigError(
                 "cannot follow a dataset source, only finish transforms can (cast, normalize, "
                 "one_hot); put it into the dataset function",

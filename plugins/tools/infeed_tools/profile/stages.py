@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError
-from infeed.shared.finish import apply
-from infeed.shared.spec import Array, Cast, Normalize, OneHot
+from infeed.shared.finish import finish
+from infeed.shared.spec import Array
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import Payload, encode_batch
 from infeed_python.map import Map
@@ -22,7 +22,7 @@ from infeed_server.pipeline.picture_counts import DECODED
 from infeed_server.pipeline.sample_graph import apply_step
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.transforms import Cache
-from infeed_server.transforms.base import Step
+from infeed_server.transforms.base import Step, snake_case
 from infeed_tools.check.sample_reader import SampleReader
 from infeed_tools.profile.figures import Cost, Kind, Profile, Stage
 from infeed_tools.profile.samples import (
@@ -32,9 +32,6 @@ from infeed_tools.profile.samples import (
     median_cost,
     reading_cost,
 )
-
-_FINISH_NAMES = {Cast: "cast", Normalize: "normalize", OneHot: "one_hot"}
-"""The names of finish transforms in a definition."""
 
 _NATIVE = "native decoder"
 
@@ -188,12 +185,12 @@ class StageProfile:
 
         self._add_of_batch("encode", "encode", last, encode)
         for transform in spec.finish_transforms:
-            before = arrays[transform.field]
-            after = arrays[transform.field] = apply(transform, before)
-            cost = self._cost_of_batch(partial(apply, transform, before))
-            name = f"{_FINISH_NAMES[type(transform)]} {transform.field}"
-            sizes = (before.nbytes / slots, after.nbytes / slots)
-            self._add(Stage("finish", name, cost, *sizes))
+            before = dict(arrays)
+            arrays = finish(before, [transform], mask)
+            cost = self._cost_of_batch(partial(finish, before, [transform], mask))
+            name = f"{snake_case(type(transform).__name__)} {transform.field}"
+            size, finished = (x[transform.field].nbytes / slots for x in (before, arrays))
+            self._add(Stage("finish", name, cost, size, finished))
 
     def _add_of_batch(
         self, kind: Kind, name: str, samples: KeptSamples, run: Callable[[], object]

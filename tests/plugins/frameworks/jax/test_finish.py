@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import infeed
 from infeed.shared.finish import finish as numpy_finish
-from infeed.shared.spec import Cast, FinishTransform, Normalize, OneHot
+from infeed.shared.spec import Cast, FinishTransform, MixPairs, Normalize, OneHot
+from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")
 
@@ -92,3 +94,49 @@ def test_types_of_64_bits_are_there_where_jax_has_them() -> None:
             run = jax.jit(partial(finish, transforms=[transform]))
             actual = np.asarray(run({"x": jax.numpy.asarray(x)}, mask=None)["x"])
             np.testing.assert_array_equal(actual, expected, strict=True)
+
+
+def test_pairs_are_mixed_as_by_numpy() -> None:
+    rng = np.random.default_rng(0)
+    draws = np.zeros((8, 6), np.float32)
+    draws[0, :2] = 77, 77 / 256
+    draws[2] = 0, 0.3, 1, 2, 4, 5
+    draws[4, :2] = 256, 1
+    fields = {
+        "x": rng.integers(0, 256, (8, 5, 6, 3), np.uint8),
+        "y": rng.random((8, 4), np.float32),
+        "draws": draws,
+    }
+    mix = MixPairs("x", "y", "draws")
+    run = jax.jit(partial(finish, transforms=[mix, Normalize("x", scale=255.0)]))
+    for mask in (np.ones(8, bool), np.arange(8) != 3):
+        expected = numpy_finish(fields, [mix, Normalize("x", scale=255.0)], mask)
+        actual = run(fields, mask=mask)
+        assert {*actual} == {"x", "y"}
+        np.testing.assert_array_equal(actual["x"], expected["x"])
+        np.testing.assert_array_max_ulp(np.asarray(actual["y"]), expected["y"], maxulp=1)
+        assert not (expected["x"][0] == fields["x"][0] / np.float32(255)).all()
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+def test_pairs_are_mixed_on_the_device(remainder: str) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "x": rng.integers(0, 256, (11, 5, 6, 3), np.uint8),
+        "y": np.eye(11, dtype=np.float32),
+        "draws": np.tile(np.float32([64, 0.25, 0, 0, 0, 0]), (11, 1)),
+    }
+    transforms = [MixPairs("x", "y", "draws")]
+
+    def fake() -> Any:
+        return FakeTransport(arrays, finish_transforms=transforms, batch_size=4)
+
+    options: Any = {"epochs": 1, "remainder": remainder, "mask": "seen"}
+    with (
+        infeed.connect("fake", "fake", transport=fake(), epochs=1, remainder=remainder) as feed,
+        infeed.jax.connect("fake", "fake", transport=fake(), **options) as batches,
+    ):
+        for expected, actual in zip(feed, batches, strict=True):
+            assert {*actual} == {"x", "y", "seen"}
+            np.testing.assert_array_equal(actual["x"], expected["x"])
+            np.testing.assert_array_equal(actual["y"], expected["y"])
