@@ -70,7 +70,7 @@ ROOMS = {
     ),
     "infeed_tools": (
         "infeed",
-        *("infeed_formats.columns", "infeed_formats.tfrecord", "infeed_formats.values"),
+        *(f"infeed_formats.{name}" for name in ("annotations", "columns", "tfrecord", "values")),
         "infeed_python",
         "infeed_server",
         "infeed_observe.pipeline_reports",

@@ -81,6 +81,11 @@ class RowFields(ImageFields):
         text = repr([(name, rows.shape[1:]) for name, rows in self._fields.items()])
         return hashlib.sha256(f"{text}{self._class_names}".encode()).digest()
 
+    @property
+    def most(self) -> int:
+        """The rows of the image that has the most."""
+        return int(np.diff(self._begins).max(initial=0))
+
     def _rows(self, index: int) -> slice:
         return slice(self._begins[index], self._begins[index + 1])
 

@@ -49,8 +49,8 @@ def init(
         typer.Option(
             metavar="FILE[:[NAMES:]COLUMN]",
             help="Labels of images: a CSV, the column that names the images where several could, "
-            "and the column of labels; 'folders', 'paths' (of nested folders) or 'none'. Default: "
-            "what names of files and CSVs leave no doubt of.",
+            "and the column of labels; a COCO JSON; 'folders', 'paths' (of nested folders), 'yolo', "
+            "'masks' or 'none'. Default: what names of files and CSVs leave no doubt of.",
         ),
     ] = None,
     parts: Annotated[

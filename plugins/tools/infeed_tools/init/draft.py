@@ -50,6 +50,8 @@ class Draft:
     shuffle: dict[str, Any] = field(default_factory=lambda: {"seed": 0})
     """The options of the order, if it is for training."""
     transforms: list[dict[str, Any]] = field(default_factory=list)
+    targets: dict[str, Any] = field(default_factory=dict)
+    """What moves with the image."""
     bad: str = ""
     """Why bad samples are expected; empty if they are not."""
     remove: str = ""
@@ -130,6 +132,7 @@ class Draft:
         found |= {"remove": {"samples": self.remove, "then": "shrink"}} if self.remove else {}
         found |= {"shuffle": self.shuffle} if self.is_for_training else {}
         found |= {"transforms": self.transforms} if self.transforms else {}
+        found |= {"targets": self.targets} if self.targets else {}
         found["batch"] = {"size": size} | ({} if self.is_for_training else {"remainder": "pad"})
         # In an evaluation, another sample would count twice.
         on_error = "substitute" if self.is_for_training else "mask"

@@ -16,6 +16,7 @@ from infeed.shared.errors import SourceError
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.sources.images.table import read_csv, read_json_lines, read_rows
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
+from infeed_tools.init.annotations import choose_annotated, draft_annotated, find_annotations
 from infeed_tools.init.draft import Draft, Starter
 from infeed_tools.init.listing import (
     common_folder,
@@ -50,13 +51,18 @@ def image_starter(
     `SourceError`, and `UnclearError` for what can be read in several ways."""
     listing = list_images(root)
     tables, about = _tables(root, files)
+    images = [image.path for image in listing.images]
+    tree = Tree(posixpath.basename(root), images, [*tables.values()])
+    found = [] if parts or labels in VALUES else find_annotations(root, files, images)
+    annotated = choose_annotated(tree.name, found, labels, lambda: choose(tree))
+    if annotated is not None:
+        return Starter.of(draft_annotated(root, annotated, target), about)
     if labels is not None and labels not in VALUES:
         chosen, columns = _named(labels)
         for path in map(absolute_path, chosen):
             tables.setdefault(path, _read(path, _folder(path, root)))
         labels = ",".join(tables[absolute_path(file)].file for file in chosen) + columns
-    images = [image.path for image in listing.images]
-    tree = Tree(posixpath.basename(root), images, [*tables.values()])
+        tree = tree._replace(tables=[*tables.values()])
     reading = choose(tree, parts, labels)
     drafts = [_draft(root, part, reading, target) for part in reading.parts]
     if lacking := len(images) - sum(len(part.images) for part in reading.parts):

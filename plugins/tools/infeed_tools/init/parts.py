@@ -57,7 +57,8 @@ def judge(parts: Sequence[Part]) -> Iterator[str]:
     if names_of_pair := pair(first):
         yield (
             f"files in {' and '.join(names_of_pair)} have the same names or numbers, as images and "
-            "their masks: for pairs, write a source python (docs/pipelines.md)"
+            "their masks: give masks as PNGs with few greys or a palette; for pairs, write "
+            "a source python (docs/pipelines.md)"
         )
 
 

@@ -1,0 +1,235 @@
+"""Annotations beside images: COCO JSON, YOLO text files and masks, as readings of a folder."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from infeed.shared.errors import SourceError
+from infeed_formats.annotations.coco import CocoLabels, read_coco
+from infeed_formats.annotations.masks import MaskLabels
+from infeed_formats.annotations.yolo import YoloLabels, read_names
+from infeed_server.sources.images.fields import LabelsDefinition
+from infeed_server.sources.images.listing import list_images
+from infeed_server.storage.files import abbreviate, expand_globs, is_remote, read_bytes
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.listing import UnclearError, pipeline_name, relative, role, spread
+from infeed_tools.init.looks import ImageLook
+from infeed_tools.init.readings import Reading
+
+YOLO, MASKS = VALUES = "yolo", "masks"
+"""Values of --labels, beside the paths of JSONs."""
+
+_MAX_NAMES = 40
+"""Names of folders at one depth up to which pairs are looked for."""
+_MAX_CLASSES = 32
+"""Values of a grey picture up to which it is taken for a mask."""
+_LOOKED_AT = 8
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """One reading: a value of --labels, and the labels of each folder of images below the root."""
+
+    option: str
+    text: str
+    parts: Sequence[tuple[str, LabelsDefinition]]
+
+
+def find_annotations(root: str, files: Sequence[str], images: Sequence[str]) -> list[Annotated]:
+    """Returns the readings for a folder with these files; images are paths in it."""
+    inside = [file.removeprefix(f"{root}/") for file in files]
+    texts = [file for file in inside if file.endswith(".txt")]
+    pngs = [file for file in images if file.lower().endswith(".png")]
+    yolo = [
+        (folder, YoloLabels(yolo=f"{root}/{other}", names=_names(root, inside)))
+        for folder, other in _pairs(images, texts)
+        if _are_boxes([f"{root}/{file}" for file in texts if file.startswith(f"{other}/")])
+    ]
+    masks = [
+        (folder, MaskLabels(masks=f"{root}/{other}"))
+        for folder, other in _pairs(images, pngs)
+        if _are_masks([f"{root}/{file}" for file in pngs if file.startswith(f"{other}/")])
+    ]
+    found = [*_coco(root, files, images)]
+    found += [Annotated(YOLO, "boxes of YOLO text files", yolo)] if yolo else []
+    return found + ([Annotated(MASKS, "masks", masks)] if masks else [])
+
+
+def choose_annotated(
+    name: str, found: Sequence[Annotated], labels: str | None, other: Callable[[], Reading]
+) -> Annotated | None:
+    """Returns the reading that `labels` names, or the only one; None if there is none. Raises
+    `UnclearError` for several, also with the one that `other` makes of folders and tables."""
+    if labels is not None or not found:
+        return next((one for one in found if one.option == labels), None)
+    choices = [({"labels": one.option}, f"{one.text}: {_places(one)}") for one in found]
+    if [one.option for one in found] != [MASKS]:  # whose folders would be the others' classes
+        try:
+            reading = other()
+            if reading.values:
+                choices.append(({"labels": "folders", **reading.options}, reading.describe()))
+        except UnclearError as error:
+            choices += error.choices
+    if len(choices) == 1:
+        return found[0]
+    raise UnclearError(f"{name}: the labels could be several; choose one", choices)
+
+
+def draft_annotated(root: str, reading: Annotated, target: Path) -> list[Draft]:
+    """Drafts the pipelines of a reading. Raises `SourceError` for labels that cannot be read."""
+    drafts = [_draft(root, folder, labels, target) for folder, labels in reading.parts]
+    boxes = [draft.targets["boxes"]["boxes"] for draft in drafts if "boxes" in draft.targets]
+    for options in boxes:
+        options["pad"] = max(other["pad"] for other in boxes)  # batches of all parts have one shape
+    return drafts
+
+
+def _draft(root: str, folder: str, labels: LabelsDefinition, target: Path) -> Draft:
+    path = posixpath.join(root, folder).rstrip("/")
+    listing = list_images(path)
+    read = labels.read(listing)
+    samples = len(listing.images) - len(read.missing)
+    shown: dict[str, Any] = {
+        key: relative(value, target) if key in labels.paths() else [*value]
+        for key, value in labels
+        if value
+    }
+    parts = [part for part in folder.split("/") if part not in ("images", "")]
+    name = pipeline_name("-".join([posixpath.basename(root), *parts]))
+    draft = Draft(name, {"images": relative(path, target), "labels": shown}, samples)
+    chosen = [f"{path}/{listing.images[number].path}" for number in spread(len(listing.images))]
+    look = ImageLook.at(chosen)
+    draft.add_image("image", "", look, ["label"])
+    draft.notes.clear()
+    steps = draft.transforms
+    steps[-1:-1] = [{"random_flip_left_right": {"field": "image"}}] * draft.is_for_training
+    if isinstance(labels, MaskLabels):
+        steps.insert(1, {"decode_image": {"field": "mask", "channels": 1}})
+        draft.fields["mask"], draft.label = "PNG of classes", "none"
+        draft.targets = {"mask": "mask"}
+    else:
+        fields = [name for name in read.columns if name != "boxes"]
+        is_yolo = isinstance(labels, YoloLabels)
+        most = max(1, getattr(read, "most", 1))
+        options = {"format": "xyxy", **({"normalized": True} if is_yolo else {})}
+        draft.targets = {"boxes": {"boxes": {**options, "with": fields, "pad": most}}}
+        if "keypoints" in fields:
+            draft.targets["keypoints"] = "keypoints"
+            draft.notes.append("keypoints: name left and right ones, to swap them: pairs")
+        draft.fields["boxes"] = f"float32 [n, 4], n up to {most}"
+        draft.fields |= dict.fromkeys(fields, "[n]")
+        draft.label, draft.classes = "label of each box", read.classes.get("label", ())
+    if read.missing:
+        some = abbreviate([listing.images[number].path for number in sorted(read.missing)])
+        draft.bad = f"{len(read.missing)} images have no labels: {some}"
+    return draft
+
+
+def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[Annotated]:
+    """Yields a reading for each set of JSONs: the files of `train` and `val` are one."""
+    beside = [f"{posixpath.dirname(root)}/{place}" for place in ("*.json", "annotations/*.json")]
+    for pattern in () if is_remote(root) else beside:
+        with suppress(SourceError):  # there is none
+            files = [*files, *expand_globs([pattern])]
+    sets: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    known = {*images}
+    for file in dict.fromkeys(files):
+        if not file.endswith(".json"):
+            continue
+        with suppress(SourceError):
+            names = [str(image.get("file_name")) for image in read_coco(file)["images"]]
+            folders = [
+                image.removesuffix(names[0]).rstrip("/")
+                for image in images
+                if names and f"/{image}".endswith(f"/{names[0]}")
+            ]
+            whole = [f for f in folders if known.issuperset(posixpath.join(f, n) for n in names)]
+            if len(whole) == 1:
+                kind = "".join(c for c in posixpath.basename(file) if not c.isdigit())
+                for part in ("train", "val", "test", "dev"):
+                    kind = kind.replace(part, "")
+                sets[kind].append((whole[0], file))
+    for group in sets.values():
+        shown = ",".join(relative(file, Path.cwd()) for _, file in group)
+        yield Annotated(shown, "boxes of COCO", [(f, CocoLabels(coco=file)) for f, file in group])
+
+
+def _pairs(images: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields folders of images, each with the folder that has another file for each of most images:
+    their paths differ in the name of one folder, such as `images` and `labels`."""
+    stems = {posixpath.splitext(file)[0] for file in others}
+    depth = max((image.count("/") for image in images), default=0)
+    for place in range(depth):
+        names = {_at(file, place) for file in (*images, *others)} - {""}
+        for one, other in permutations(sorted(names), 2) if len(names) <= _MAX_NAMES else ():
+            mine = [image for image in images if _at(image, place) == one]
+            swapped = [_swap(posixpath.splitext(image)[0], place, other) for image in mine]
+            if sum(stem in stems for stem in swapped) * 2 > len(mine):
+                for folder in sorted({_part(image, place) for image in mine}):
+                    yield folder, _swap(folder, place, other)
+
+
+def _at(path: str, place: int) -> str:
+    parts = path.split("/")
+    return parts[place] if len(parts) > place + 1 else ""
+
+
+def _swap(path: str, place: int, name: str) -> str:
+    parts = path.split("/")
+    return "/".join([*parts[:place], name, *parts[place + 1 :]])
+
+
+def _part(image: str, place: int) -> str:
+    """Returns the folder of a part, such as `images/train`."""
+    parts = image.split("/")[:-1]
+    has_role = len(parts) > place + 1 and role(parts[place + 1])
+    return "/".join(parts[: place + 1 + bool(has_role)])
+
+
+def _are_boxes(texts: Sequence[str]) -> bool:
+    """Returns whether text files have lines of five numbers, the last ones shares."""
+    rows = []
+    for number in spread(len(texts), _LOOKED_AT):
+        rows += [line.split() for line in read_bytes(texts[number]).splitlines() if line.strip()]
+    try:
+        return bool(rows) and all(
+            len(row) == 5 and all(0 <= float(value) <= 1 for value in row[1:]) for row in rows
+        )
+    except ValueError:
+        return False
+
+
+def _are_masks(pngs: Collection[str]) -> bool:
+    """Returns whether pictures have a palette, or few greys."""
+    files = [*pngs]
+    for number in spread(len(files), _LOOKED_AT):
+        with Image.open(io.BytesIO(read_bytes(files[number]))) as image:
+            is_grey = image.mode == "L" and len(np.unique(np.asarray(image))) <= _MAX_CLASSES
+            if not (is_grey or image.mode in ("P", "1")):
+                return False
+    return bool(files)
+
+
+def _names(root: str, inside: Sequence[str]) -> str | None:
+    """Returns the YAML below a folder that has names of classes, if there is one."""
+    for file in inside:
+        if file.count("/") < 2 and file.endswith((".yaml", ".yml")):
+            with suppress(SourceError):
+                read_names(f"{root}/{file}")
+                return f"{root}/{file}"
+    return None
+
+
+def _places(reading: Annotated) -> str:
+    return abbreviate([folder or "." for folder, _ in reading.parts])

@@ -1,0 +1,147 @@
+"""Drafts for images with boxes and masks: COCO, YOLO and folders of masks, and what is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.harness.starters import drafts, names
+
+from infeed_server.pipeline.indexed_plan import plan_indexed
+from infeed_server.pipeline.load import parse
+from infeed_server.sources.registry import open_source
+from infeed_tools.init.draft import Draft
+from infeed_tools.init.listing import UnclearError
+
+
+def write_photos(folder: Path, *paths: str) -> None:
+    for number, path in enumerate(paths):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (150, 200, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / path)
+
+
+def write_coco(path: Path, *images: str, points: bool = False) -> None:
+    """Writes a JSON in which image n has n boxes."""
+    path.parent.mkdir(exist_ok=True)
+    extra = {"keypoints": [5, 5, 2, 6, 6, 1]} if points else {}
+    content = {
+        "images": [{"id": number, "file_name": name} for number, name in enumerate(images)],
+        "categories": [{"id": 3, "name": "cat"}, {"id": 5, "name": "dog"}],
+        "annotations": [
+            {"id": 1, "image_id": number, "category_id": 5, "bbox": [1, 2, 30, 40], **extra}
+            for number in range(len(images))
+            for _ in range(number)
+        ],
+    }
+    path.write_text(json.dumps(content))
+
+
+def serve(draft: Draft, folder: Path) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the fields that the drafted pipeline makes."""
+    definition = parse(draft.definition()).resolve(folder)
+    with_batch = definition.model_copy(
+        update={"batch": definition.batch and definition.batch.model_copy(update={"size": 1})}
+    )
+    plan = plan_indexed("p", with_batch, open_source(definition.source))
+    return {field.name: field.shape for field in plan.spec.element_spec}
+
+
+def test_coco_with_two_parts(tmp_path: Path) -> None:
+    data = tmp_path / "coco"
+    write_photos(data, "train2017/a.jpg", "train2017/b.jpg", "train2017/c.jpg", "val2017/d.jpg")
+    write_coco(data / "annotations/instances_train2017.json", "a.jpg", "b.jpg", "c.jpg")
+    write_coco(data / "annotations/instances_val2017.json", "d.jpg")
+    (data / "annotations/captions_val2017.json").write_text('{"images": [], "annotations": []}')
+    train, val = drafts(data).values()
+    assert (train.name, train.samples, train.classes) == ("coco-train2017", 3, ("cat", "dog"))
+    assert names(train.definition()) == [
+        *("decode_image", "resize", "random_flip_left_right", "normalize")
+    ]
+    assert names(val.definition()) == ["decode_image", "resize", "normalize"]
+    labels = {"coco": "coco/annotations/instances_train2017.json"}
+    assert train.source == {"images": "coco/train2017", "labels": labels}
+    assert serve(train, tmp_path) == {
+        "image": (128, 128, 3),
+        "boxes": (2, 4),
+        **dict.fromkeys(("label", "area", "iscrowd"), (2,)),
+        "boxes_count": (),
+    }
+    assert val.targets == train.targets
+
+
+def test_two_jsons_of_one_folder_are_asked_for(tmp_path: Path) -> None:
+    data = tmp_path / "photos"
+    write_photos(data, "a.jpg", "b.jpg")
+    write_coco(tmp_path / "annotations/instances.json", "a.jpg", "b.jpg")
+    write_coco(tmp_path / "annotations/person_keypoints.json", "a.jpg", "b.jpg", points=True)
+    with pytest.raises(UnclearError, match="the labels could be several") as caught:
+        drafts(data)
+    options = [option["labels"] for option, _ in caught.value.choices]
+    assert [Path(option).name for option in options] == ["instances.json", "person_keypoints.json"]
+    (draft,) = drafts(data, labels=options[1]).values()
+    assert serve(draft, tmp_path)["keypoints"] == (1, 2, 3)
+
+
+def test_a_json_that_names_other_pictures_is_no_reading(tmp_path: Path) -> None:
+    data = tmp_path / "photos"
+    write_photos(data, "a.jpg")
+    write_coco(data / "instances.json", "a.jpg", "gone.jpg")
+    (draft,) = drafts(data).values()
+    assert "labels" not in draft.source
+
+
+def test_class_folders_beside_boxes_are_asked_for(tmp_path: Path) -> None:
+    data = tmp_path / "photos"
+    write_photos(data, "cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg")
+    write_coco(data / "instances.json", "cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg")
+    with pytest.raises(UnclearError, match="the labels could be several") as caught:
+        drafts(data)
+    assert [option["labels"] for option, _ in caught.value.choices][1:] == ["folders"]
+    (draft,) = drafts(data, labels="folders").values()
+    assert draft.source["labels"] == "folders"
+
+
+@pytest.mark.parametrize("layout", ["{kind}/{part}/{name}", "{part}/{kind}/{name}"])
+def test_yolo(tmp_path: Path, layout: str) -> None:
+    data = tmp_path / "yolo"
+    for part, name in (("train", "a"), ("train", "b"), ("val", "c")):
+        write_photos(data, layout.format(kind="images", part=part, name=f"{name}.jpg"))
+        text = data / layout.format(kind="labels", part=part, name=f"{name}.txt")
+        text.parent.mkdir(parents=True, exist_ok=True)
+        text.write_text("1 0.5 0.5 0.5 0.5\n0 0.5 0.5 0.25 0.25\n")
+    (data / "data.yaml").write_text("names: [cat, dog]\nnc: 2\n")
+    train, val = drafts(data).values()
+    assert (train.name, val.name) == ("yolo-train", "yolo-val")
+    assert train.classes == ("cat", "dog")
+    assert train.targets["boxes"]["boxes"] == {
+        "format": "xyxy",
+        "normalized": True,
+        "with": ["label"],
+        "pad": 2,
+    }
+    assert serve(train, tmp_path)["boxes"] == (2, 4)
+
+
+@pytest.mark.parametrize("names", [("images", "masks"), ("JPEGImages", "SegmentationClass")])
+def test_masks(tmp_path: Path, names: Any) -> None:
+    data = tmp_path / "pets"
+    for name in ("a", "b"):
+        write_photos(data, f"{names[0]}/{name}.jpg")
+        (data / names[1]).mkdir(exist_ok=True)
+        mask = Image.fromarray((np.arange(30000).reshape(150, 200) % 3).astype(np.uint8))
+        mask.save(data / names[1] / f"{name}.png")
+    (draft,) = drafts(data).values()
+    assert draft.source["labels"] == {"masks": f"pets/{names[1]}"}
+    assert serve(draft, tmp_path) == {"image": (128, 128, 3), "mask": (128, 128, 1)}
+
+
+def test_photos_of_a_pair_are_no_masks(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_photos(tmp_path / "stereo", f"left/{name}.png", f"right/{name}.png")
+    with pytest.raises(UnclearError, match="have the same names or numbers"):
+        drafts(tmp_path / "stereo")
