@@ -96,6 +96,7 @@ def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Obse
     for trainer in trainers:
         observer.jobs.connect(trainer)
     observer.metrics.count("infeed_bad_samples", first, "substitute")
+    observer.metrics.count("infeed_source_errors", first, "changed")
     observer.facts.refused.add(first, SOURCE_ERROR)
     for _ in range(12):
         for _ in range(2):
