@@ -83,7 +83,7 @@ ENTRIES = (
         "Python",
         data.write_nothing,
         "Any class with `__len__` and `__getitem__`, such as a map-style data set of PyTorch, in "
-        "processes of its own. Its order and resumes are exact, as of files.",
+        "processes of its own. Its order and resumes are exact, as with files.",
         "pipelines.md#python",
     ),
     Entry(

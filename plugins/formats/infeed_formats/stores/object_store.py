@@ -43,13 +43,10 @@ _MIN_BYTES_PER_SECOND = 1 << 20
 """A body that arrives slower than this for long is read again."""
 
 _FOLDER_SECONDS = 60.0
-"""Bound on the names of a folder, which come in pages of a thousand."""
+"""Bound on the listing of one folder, whose pages of a thousand obstore joins."""
 
 _LIST_ATTEMPTS = 4
 """Of each page: a page that is cut off is no error of a request, which obstore would repeat."""
-
-_FLAT_SECONDS = 60.0
-"""Bound on the listing of one folder, whose pages obstore joins."""
 
 
 def max_gap() -> int:
@@ -60,7 +57,11 @@ def max_gap() -> int:
 
 def start(reads: Sequence[ObjectRead]) -> Future[list[bytes | OSError]]:
     """Starts to read ranges at the same time; the result has the bytes of each, or its error."""
-    return of_process().start(_gather(reads))
+
+    async def gather() -> list[bytes | OSError]:
+        return await asyncio.gather(*map(_read_range, reads))
+
+    return of_process().start(gather())
 
 
 def read(path: str) -> bytes:
@@ -109,7 +110,7 @@ def list_files(
                 code = os_error(error, prefix, 0).errno
                 if code == errno.EINVAL and is_flat:
                     request = obstore.list_with_delimiter_async(store, key or None)
-                    return list((await _answer(request, _FLAT_SECONDS))["objects"])
+                    return list((await _answer(request, _FOLDER_SECONDS))["objects"])
                 if failures == _LIST_ATTEMPTS or code not in (errno.EIO, errno.EHOSTUNREACH):
                     raise
                 await asyncio.sleep(0.1 * failures)
@@ -171,10 +172,6 @@ def _folder(path: str) -> str:
     if root.startswith("http"):
         raise OSError(errno.EOPNOTSUPP, "a web server lists no files; name each of them")
     return f"{root}/{key.rstrip('/')}"
-
-
-async def _gather(reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
-    return await asyncio.gather(*map(_read_range, reads))
 
 
 async def _read_range(read: ObjectRead) -> bytes | OSError:

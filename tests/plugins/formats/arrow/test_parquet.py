@@ -306,18 +306,6 @@ def test_damaged_page_is_no_bad_sample(tmp_path: Path) -> None:
     assert not isinstance(caught.value, SampleError)
 
 
-@pytest.mark.parametrize("cut", [0, 700], ids=["overwritten", "truncated"])
-def test_changed_file_refuses_its_batches(file: Path, tmp_path: Path, cut: int) -> None:
-    source = opened(file, ["id"])
-    assert source.read(np.array([3, 1]))["id"].tolist() == [3, 1]
-    other = write(tmp_path / "other.parquet", {"id": [7] * ROWS})
-    with file.open("r+b") as target:
-        target.write(other.read_bytes()[: cut or None])
-        target.truncate()
-    with pytest.raises(SourceError, match=r"rows\.parquet changed since it was opened: it had"):
-        source.read(np.array([9]))
-
-
 def test_no_rows_and_no_files(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no row in the files; leave them out"):
         opened(write(tmp_path / "e.parquet", {"x": pa.array([], "int64")}))

@@ -212,14 +212,6 @@ def test_wrong_index_is_refused(
         open_source(folder)
 
 
-def test_shard_that_changed_is_refused(folder: Path) -> None:
-    source = open_source(folder)
-    os.utime(folder / "shard.00001.mds", ns=(1, 1))
-    assert source.read(np.array([0]))["label"].tolist() == [0]
-    with pytest.raises(SourceError, match="changed since it was opened"):
-        MdsReader(source.shards, source.places.files).read(np.array([6]))
-
-
 def outcome(folder: Path) -> list[Any]:
     """Returns the values of each sample, or None for one that cannot be read."""
     source = open_source(folder)
