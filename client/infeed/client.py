@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchTracer
 
 
-def check_options(options: Mapping[str, Any], adapter: Callable[..., object]) -> None:
-    """Raises `TypeError` for a name that is no option of `connect`, and `InvalidRequestError` for
-    a value, also where an adapter connects later; an adapter may have a state of its own, which is
-    not checked. `adapter` is the function, or `__init__`, that was called."""
+def check_options(options: Mapping[str, Any], adapter: Callable[..., object]) -> FeedOptions:
+    """Returns the options of `connect`, checked. Raises `TypeError` for a name that is none, and
+    `InvalidRequestError` or `CursorError` for a value, also where an adapter connects later.
+    `adapter` is the function, or `__init__`, that was called."""
     for name in options.keys() - set(OPTION_NAMES):
         parameters = inspect.signature(adapter).parameters
         known = dict.fromkeys([*parameters, *OPTION_NAMES])
@@ -42,7 +42,7 @@ def check_options(options: Mapping[str, Any], adapter: Callable[..., object]) ->
             f"{adapter.__qualname__.removesuffix('.__init__')} has no option "
             f"{name!r}{did_you_mean(name, known)}; options: {', '.join(listed)}"
         )
-    FeedOptions(**{**options, "state": None})
+    return FeedOptions(**options)
 
 
 def check_target(target: object, options: ConnectOptions) -> None:
@@ -61,8 +61,7 @@ def connect(target: str, pipeline: str, **options: Unpack[ConnectOptions]) -> Fe
     pipeline           name of the pipeline; the error for an unknown name lists the known ones
     OPTIONS
     """
-    check_options(options, connect)
-    return _open_feed(target, pipeline, FeedOptions(**options))
+    return _open_feed(target, pipeline, check_options(options, connect))
 
 
 def _open_feed(target: str, pipeline: str, options: FeedOptions) -> Feed:
@@ -83,16 +82,15 @@ def _open_feed(target: str, pipeline: str, options: FeedOptions) -> Feed:
         raise
 
 
-def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
+def fetch_plan(target: str, pipeline: str, options: FeedOptions) -> FeedPlan:
     """Returns the plan of the feed that `connect` opens with these options, without a stream.
     Raises what `connect` raises."""
-    checked = FeedOptions(**options)
     check_text("pipeline", pipeline, '"photos"')
-    transport = open_transport(target, checked.token, checked.tls, checked.transport)
+    transport = open_transport(target, options.token, options.tls, options.transport)
     try:
-        return served_plan(transport, pipeline, checked)
+        return served_plan(transport, pipeline, options)
     finally:
-        if checked.transport is None:
+        if options.transport is None:
             transport.close()
 
 

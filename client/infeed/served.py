@@ -54,8 +54,7 @@ def spec(target: str, pipeline: str, **options: Unpack[ConnectOptions]) -> Spec:
     pipeline           name of the pipeline; the error for an unknown name lists the known ones
     OPTIONS
     """
-    check_options(options, spec)
-    plan = fetch_plan(target, pipeline, options)
+    plan = fetch_plan(target, pipeline, check_options(options, spec))
     slots = plan.contract.batch_size
     return Spec(
         pipeline=plan.spec.name,

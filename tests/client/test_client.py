@@ -56,7 +56,7 @@ def test_unknown_option_names_the_nearest_of_all(
 def test_wrong_value_of_an_option_is_named_before_a_connection(call: Any) -> None:
     with pytest.raises(infeed.InvalidRequestError, match=r"connections.* 17"):
         call("fake", connections=17)
-    call("fake", connections=16, state={"of": "the adapter"})
+    call("fake", connections=16)
 
 
 def test_type_checkers_see_the_names_and_types_of_the_options() -> None:

@@ -73,25 +73,6 @@ def test_an_epoch_has_its_padded_step(fake: FakeTransport, options: Any, steps: 
         assert feed.steps_per_epoch == steps
 
 
-def test_resume_at_every_step(fake: FakeTransport) -> None:
-    whole, states = [], []
-    with connect(fake, epochs=1, remainder="pad") as feed:
-        states.append(feed.state())
-        for batch in feed:
-            whole.append(batch)
-            states.append(feed.state())
-    for done, state in enumerate(states):
-        saved = json.loads(json.dumps(state))
-        with connect(fake, epochs=1, remainder="pad", state=saved) as feed:
-            assert feed.state() == state
-            rest = list(feed)
-            assert feed.state() == states[-1]
-        assert len(rest) == len(whole) - done
-        for resumed, original in zip(rest, whole[done:], strict=True):
-            assert resumed.start == original.start
-            np.testing.assert_array_equal(resumed["image"], original["image"])
-
-
 def test_state_that_cannot_be_resumed_is_marked_and_logged_once(
     fake: FakeTransport, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from infeed.client import check_target, connect, fetch_plan
 from infeed.cursor import Cursor
 from infeed.feed import Feed
+from infeed.prefetch.feed_options import FeedOptions
 from infeed.shared.arguments import refuse_copy
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
@@ -106,7 +107,9 @@ class FeedAdapter:
             return feed.state()
         cursor = self._options.get("state")
         if not isinstance(cursor, Cursor) or self._options.get("steps"):
-            cursor = fetch_plan(self._target, self._pipeline, self._options).cursor_at(0)
+            cursor = fetch_plan(
+                self._target, self._pipeline, FeedOptions(**self._options)
+            ).cursor_at(0)
         return cursor.to_json()
 
     def load_state(self, state: Mapping[str, Any]) -> None:

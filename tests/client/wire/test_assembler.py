@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.harness.blocks import SharingServer
-from tests.harness.examples import examples
 
 from infeed.shared.errors import FingerprintError, ProtocolError
 from infeed.shared.spec import FieldSpec
@@ -300,14 +297,6 @@ def test_bit_flip_never_changes_an_answer() -> None:
                 # Read as a message that answers nothing, no chunk may follow.
                 received = assemble(opened(), bytes(damaged), *CHUNKS)
                 assert [str(batch.batch.__dict__) for batch in received] == [expected]
-
-
-@examples(200)
-@given(st.binary(max_size=60), st.booleans())
-def test_noise_never_crashes(noise: bytes, in_batch: bool) -> None:
-    for data in (noise, b"\x7a" + noise):
-        with contextlib.suppress(ProtocolError, FingerprintError):
-            assemble(opened(), *([HEAD] if in_batch else []), data)
 
 
 def test_invalid_header_allocates_no_memory(

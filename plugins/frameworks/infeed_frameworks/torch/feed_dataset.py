@@ -62,11 +62,11 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 "FeedDataset takes the address of a server, and no feed; infeed.torch.connect "
                 "takes one"
             )
+        state = options.pop("state", None)
         check_options(options, FeedDataset.__init__)
         self.restart = check_flag("restart", restart)
         if restart and options.get("remainder") is None:
             options["remainder"] = "pad"
-        state = options.pop("state", None)
         self._passes = Passes(target, pipeline, options)
         self._convert = TensorConverter(device, ids, mask)
         self._at = Pass()

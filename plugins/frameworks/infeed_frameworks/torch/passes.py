@@ -170,5 +170,5 @@ class Passes:
         if self._plan is None:
             options = self.options.copy()
             options["state"] = options["shard"] = None
-            self._plan = fetch_plan(self.target, self.pipeline, options)
+            self._plan = fetch_plan(self.target, self.pipeline, FeedOptions(**options))
         return self._plan
