@@ -16,12 +16,6 @@ from infeed.shared.doors import Door
 from infeed.shared.errors import ConfigError
 from infeed_server.config.model import as_tuple, did_you_mean
 from infeed_server.transforms.base import Transform
-from infeed_server.transforms.colour import (
-    RandomBrightness,
-    RandomContrast,
-    RandomHue,
-    RandomSaturation,
-)
 from infeed_server.transforms.decode import DecodeImage, DecodeRaw
 from infeed_server.transforms.fields import Cache, Drop, Rename
 from infeed_server.transforms.geometry import (
@@ -43,7 +37,6 @@ from infeed_server.transforms.sizes import Pad, Resize
 _TRANSFORMS: tuple[type[Transform], ...] = (
     *(DecodeImage, DecodeRaw, Resize, Pad, CenterCrop, RandomCrop, RandomResizedCrop),
     *(RandomFlipLeftRight, RandomFlipUpDown),
-    *(RandomBrightness, RandomContrast, RandomSaturation, RandomHue),
     *(Normalize, Cast, OneHot, StringToNumber, ConvertImageDtype),
     *(Rename, Drop, Cache),
 )
@@ -111,8 +104,8 @@ TransformList = Annotated[tuple[AnyTransform, ...], BeforeValidator(as_tuple)]
 
 __all__ = [
     "REGISTRY", "AnyTransform", "Cache", "Cast", "CenterCrop", "ConvertImageDtype", "DecodeImage",
-    "DecodeRaw", "Drop", "Normalize", "OneHot", "Pad", "RandomBrightness", "RandomContrast",
-    "RandomCrop", "RandomFlipLeftRight", "RandomFlipUpDown", "RandomHue", "RandomResizedCrop",
-    "RandomSaturation", "Rename", "Resize", "StringToNumber", "Transform", "TransformList",
+    "DecodeRaw", "Drop", "Normalize", "OneHot", "Pad",
+    "RandomCrop", "RandomFlipLeftRight", "RandomFlipUpDown", "RandomResizedCrop",
+    "Rename", "Resize", "StringToNumber", "Transform", "TransformList",
     "transform_class", "transform_names",
 ]  # fmt: skip

@@ -12,13 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from infeed.shared.errors import ConfigError
 from infeed_augment.choice import OneOf, RandomApply
+from infeed_augment.colour import RandomBrightness
 from infeed_augment.tones import Invert, Posterize
 from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.sample_graph import step_key
 from infeed_server.transforms import (
     AnyTransform,
     Cast,
-    RandomBrightness,
     RandomFlipLeftRight,
     Transform,
 )

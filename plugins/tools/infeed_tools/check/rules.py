@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from infeed_server.config.model import Finding
-from infeed_server.transforms import (
-    ConvertImageDtype,
-    Normalize,
-    OneHot,
-    RandomBrightness,
-    RandomHue,
-    RandomSaturation,
-    Transform,
-)
+from infeed_server.transforms import Normalize, OneHot, Transform
 from infeed_tools.check.ranges import FieldRange
 
-_OF_UNIT_RANGE = (RandomBrightness, RandomHue, RandomSaturation, ConvertImageDtype)
+_OF_UNIT_RANGE = (
+    *("random_brightness", "random_hue", "random_saturation"),
+    "convert_image_dtype",
+)
 """Transforms for which floats are from 0 to 1, as in `tf.image`."""
 
 _MAX_UNIT = 2.0
@@ -55,7 +50,7 @@ def _input_findings(transform: Transform, before: FieldRange) -> Iterator[str]:
                 f"of 0 to {transform.depth - 1} become zeros; give depth: {before.maximum + 1:g}"
             )
     elif (
-        isinstance(transform, _OF_UNIT_RANGE)
+        transform.name in _OF_UNIT_RANGE
         and "float" in before.data_type
         and before.maximum > _MAX_UNIT
     ):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
-from infeed_server.transforms import (
+from infeed_augment.colour import (
     RandomBrightness,
     RandomContrast,
     RandomHue,
