@@ -48,6 +48,21 @@ class MixedOrder(SampleOrder):
         stages = len(self.mixture.begins)
         return f"mix:{stages}:{self.mixture.digest}:{super().name}"
 
+    def check_behind(self, last: SampleOrder, start: int) -> None:
+        super().check_behind(last, start)
+        assert isinstance(last, MixedOrder)
+        if self.count != last.count:
+            raise ValueError(f"its epoch has {self.count} positions; give epoch: {last.count}")
+        stages = len(last.mixture.begins)
+        later = self.mixture.begins[stages:]
+        if self.mixture.first_stages(stages).digest != last.mixture.digest or start > min(
+            later, default=start
+        ):
+            raise ValueError(
+                "its weights, block or parts differ from the run's so far; leave them as they "
+                f"were, and give new weights as a stage from position {start} or later"
+            )
+
     def named(self, name: str) -> SampleOrder:
         for stages in range(1, len(self.mixture.begins) + 1):
             order = replace(self, mixture=self.mixture.first_stages(stages))
