@@ -20,7 +20,7 @@ from infeed_mixtures.mixture import NEVER, Mixture
 from infeed_mixtures.permuted import images
 from infeed_server.order import SampleOrder
 from infeed_server.order.hashing import combine
-from infeed_server.order.permutation import Positions, cached_permutation
+from infeed_server.order.permutation import Positions
 from infeed_server.order.sample_order import KEY_DOMAIN, to_key
 
 MIX_DOMAIN = 16
@@ -137,8 +137,8 @@ class MixedOrder(SampleOrder):
         if self.restarts:
             size = min(size, self.count - begin)
         parts, draws = self.mixture.at(np.arange(begin, begin + size))
-        permutation = cached_permutation(size, self.seed, MIX_DOMAIN, cycle, block)
-        permuted, kept = parts[permutation.forward(np.arange(size))], np.empty_like(draws)
+        hashes = combine(self.seed, MIX_DOMAIN, cycle, block, np.arange(size))
+        permuted, kept = parts[np.argsort(hashes, kind="stable")], np.empty_like(draws)
         kept[np.argsort(permuted, kind="stable")] = draws[np.argsort(parts, kind="stable")]
         return permuted, kept
 
