@@ -14,6 +14,7 @@ from benchmarks import (
     hybrid,
     loaders,
     memory,
+    mixtures,
     pack,
     records,
     servers,
@@ -335,6 +336,7 @@ CASES: dict[str, Case] = {
         "the first epoch of photos, of which 1 % are cut off ÷ none", bad_samples.compare
     ),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
+    "mixtures": Case("the order of mixtures of 2 to 256 parts", mixtures.compare),
     "index-1m": Case("the record index of a million small records", records.compare),
     "stores": Case(
         "JPEGs in an object store 30 ms away, with 1 % errors ÷ local files", stores.compare

@@ -15,6 +15,7 @@ from tools.docs.markdown import Table, cell, code
 from tools.docs.option_types import describe_default, describe_type
 
 from infeed_formats.tfrecord.features import FeatureOptions
+from infeed_mixtures.definition import MixPart
 from infeed_python.source import FieldOptions
 from infeed_server.config.model import Definition
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Shuffle
@@ -27,6 +28,7 @@ _MODELS: dict[str, type[Definition]] = {
     "shuffle": Shuffle,
     "remove": Remove,
     "batch": BatchOptions,
+    "mix-part": MixPart,
     "mask": Mask,
     "boxes": Boxes,
     "keypoints": Keypoints,

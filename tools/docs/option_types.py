@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import groupby
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -34,7 +35,13 @@ _KNOWN = (
 )
 """Types with a shorter or clearer name than one derived from their parts."""
 
-_SIMPLE = {bool: "`true`, `false`", int: "integer", float: "number", str: "string"}
+_SIMPLE = {
+    Fraction: "number or text",
+    bool: "`true`, `false`",
+    int: "integer",
+    float: "number",
+    str: "string",
+}
 
 
 def describe_type(hint: Any) -> str:

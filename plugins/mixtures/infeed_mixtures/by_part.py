@@ -9,11 +9,14 @@ from typing import Any
 import tensorflow as tf
 from pydantic import PrivateAttr
 
-from infeed.shared.errors import ConfigError, InfeedError, format_path
+from infeed.shared.errors import ConfigError, within
 from infeed_mixtures.union import PART, UnitedPart
 from infeed_server.pipeline.sample_graph import apply_step, step_key
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Drawn, Key, Step, Transform, describe_tensor
+
+MIX = "mix"
+"""The key of a mixture, in places of errors."""
 
 
 class ByPart(Transform):
@@ -65,16 +68,13 @@ class ByPart(Transform):
     def _apply(self, number: int, sample: Sample, key: Key) -> Sample:
         """Returns the fields of a sample of one part, sorted by name."""
         name, source, steps = self._parts[number]
-        fields, place = source.fields(sample), f"mix.{name}"
+        fields = source.fields(sample)
         for step in steps:
-            place = f"mix.{name}.transforms[{step[0]}].{step[1].name}"
-            try:
-                fields = apply_step(step, fields, key)
-            except InfeedError as error:
-                where = f"{place}{f': {format_path(error.at[1:])}' * (len(error.at) > 1)}"
-                raise ConfigError(f"{where}: {error.message}") from error
-            except (ValueError, TypeError, tf.errors.OpError) as error:
-                raise ConfigError(f"{place}: {str(error).strip().splitlines()[0]}") from error
+            with within(MIX, name, "transforms", step[0]):
+                try:
+                    fields = apply_step(step, fields, key)
+                except (ValueError, TypeError, tf.errors.OpError) as error:
+                    raise step[1].error(str(error).strip().splitlines()[0]) from error
         return dict(sorted(fields.items()))
 
     def _check(self, sample: Sample, key: Key) -> None:
@@ -88,14 +88,16 @@ class ByPart(Transform):
                 raise ConfigError(
                     f"the parts of mix have different fields: {self._parts[0][0]!r} has "
                     f"{_listed(first)}, and {name!r} has {_listed(found)}; give both transforms "
-                    "that end with the same ones"
+                    "that end with the same ones",
+                    at=(MIX, name),
                 )
 
     def _traced(self, number: int, sample: Sample, key: Key) -> list[tuple[str, tf.Tensor]]:
-        with tf.Graph().as_default():
-            like = {n: tf.compat.v1.placeholder(v.dtype, v.shape) for n, v in sample.items()}
-            made = self._apply(number, like, tf.compat.v1.placeholder(key.dtype, key.shape))
-            return list(made.items())
+        specs = {field: tf.TensorSpec(value.shape, value.dtype) for field, value in sample.items()}
+        with tf.init_scope():
+            function = tf.function(partial(self._apply, number), autograph=False)
+            traced = function.get_concrete_function(specs, tf.TensorSpec(key.shape, key.dtype))
+        return sorted(traced.structured_outputs.items())
 
 
 def _listed(fields: dict[str, str]) -> str:

@@ -20,6 +20,7 @@ from infeed_mixtures.union import unite
 from infeed_server.config.model import Definition, Finding, as_tuple, did_you_mean
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
+from infeed_server.pipeline.moved_targets import with_targets
 from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source
 from infeed_server.sources.class_names import class_conflict
@@ -60,7 +61,7 @@ class MixPart(Definition):
     pipeline: str | Pipeline | None = None
     """Name of a pipeline of the same file, whose source and transforms the part has. Its order,
     batches and bad samples are the mixture's."""
-    weight: Weight = Fraction(1)
+    weight: Weight = Field(1, validate_default=True)
     """Its share is the weight divided by the sum of all weights, exactly: a number, or a text such
     as `2/3`."""
     transforms: TransformList = ()
@@ -202,14 +203,17 @@ class MixSource(IndexedDefinition):
         names, sizes = [*self.mix], [len(source) for source in opened]
         lists = [name_draws(part.made.transforms) for part in self.mix.values()]
         steps = [take_cache(transforms)[0] for transforms in lists]
+        targets = [part.made.targets for part in self.mix.values()]
         identities = [[step.identity() for _, step in some] for some in steps]
         transforms: list[Any] = [step for _, step in steps[0]]
-        if any(one != identities[0] for one in identities) or any(
-            difference(source, opened[0]) for source in opened[1:]
+        if (
+            any(targets)
+            or any(one != identities[0] for one in identities)
+            or any(difference(source, opened[0]) for source in opened[1:])
         ):
-            united = unite(opened)
-            transforms = [ByPart.of([*zip(names, united, steps, strict=True)])]
-            opened = united
+            opened = united = unite(opened)
+            moved = [with_targets(*one) for one in zip(steps, targets, strict=True)]
+            transforms = [ByPart.of([*zip(names, united, moved, strict=True)])]
         begins = (0, *(stage.begin for stage in self.stages))
         mixture = Mixture(tuple(names), begins, self._weights, self.block)
         course = Course(self.epoch, self.exhausted == "stop", self._most)
@@ -248,7 +252,7 @@ def _checked(made: Pipeline) -> Pipeline:
                 at=("pipeline",),
             )
     for number, step in enumerate(made.transforms):
-        if getattr(step, "python", False):
+        if step.in_source:
             raise ConfigError(
                 f"transforms[{number}] is a function in Python, which a part cannot have; write it "
                 "with TensorFlow operations, or put it first in the transforms of the mixture",

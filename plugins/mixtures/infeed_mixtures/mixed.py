@@ -16,6 +16,7 @@ from infeed_server.order import SampleOrder
 from infeed_server.pipeline.fingerprint import kernel_selection
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.places import Indices
+from infeed_server.sources.work import PythonWork
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,9 @@ class MixedSource(Source):
 
     def whole_field(self, name: str) -> npt.NDArray[Any] | None:
         return self.source.whole_field(name)
+
+    def work(self) -> PythonWork:
+        return self.source.work()
 
     def close(self) -> None:
         self.source.close()

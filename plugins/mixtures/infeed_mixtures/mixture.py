@@ -62,9 +62,12 @@ class Mixture:
 
     @property
     def digest(self) -> str:
-        """A hash of all that decides which part has which turn."""
-        weights = [[str(weight) for weight in stage] for stage in self.weights]
-        content = repr((self.names, self.begins, weights, self.block))
+        """A hash of what decides which part has which turn: no part without weight does."""
+        weights = [
+            [f"{name}:{weight}" for name, weight in zip(self.names, stage, strict=True) if weight]
+            for stage in self.weights
+        ]
+        content = repr((self.begins, weights, self.block))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @cached_property

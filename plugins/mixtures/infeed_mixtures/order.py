@@ -20,7 +20,7 @@ from infeed_mixtures.mixture import NEVER, Mixture
 from infeed_mixtures.permuted import images
 from infeed_server.order import SampleOrder
 from infeed_server.order.hashing import combine
-from infeed_server.order.permutation import Positions, cached_permutation
+from infeed_server.order.permutation import Positions
 from infeed_server.order.sample_order import KEY_DOMAIN, to_key
 
 MIX_DOMAIN = 16
@@ -47,6 +47,21 @@ class MixedOrder(SampleOrder):
     def name(self) -> str:
         stages = len(self.mixture.begins)
         return f"mix:{stages}:{self.mixture.digest}:{super().name}"
+
+    def check_behind(self, last: SampleOrder, start: int) -> None:
+        super().check_behind(last, start)
+        assert isinstance(last, MixedOrder)
+        if self.count != last.count:
+            raise ValueError(f"its epoch has {self.count} positions; give epoch: {last.count}")
+        stages = len(last.mixture.begins)
+        later = self.mixture.begins[stages:]
+        if self.mixture.first_stages(stages).digest != last.mixture.digest or start > min(
+            later, default=start
+        ):
+            raise ValueError(
+                "its weights, block or parts differ from the run's so far; leave them as they "
+                f"were, and give new weights as a stage from position {start} or later"
+            )
 
     def named(self, name: str) -> SampleOrder:
         for stages in range(1, len(self.mixture.begins) + 1):
@@ -122,8 +137,8 @@ class MixedOrder(SampleOrder):
         if self.restarts:
             size = min(size, self.count - begin)
         parts, draws = self.mixture.at(np.arange(begin, begin + size))
-        permutation = cached_permutation(size, self.seed, MIX_DOMAIN, cycle, block)
-        permuted, kept = parts[permutation.forward(np.arange(size))], np.empty_like(draws)
+        hashes = combine(self.seed, MIX_DOMAIN, cycle, block, np.arange(size))
+        permuted, kept = parts[np.argsort(hashes, kind="stable")], np.empty_like(draws)
         kept[np.argsort(permuted, kind="stable")] = draws[np.argsort(parts, kind="stable")]
         return permuted, kept
 

@@ -75,11 +75,15 @@ def _path(item: Any, value: Any) -> KeyPath:
     # pydantic inserts the names of union members and validators, such as `list[int]` or
     # `function-after[...]`; the value has no such steps.
     path: list[str | int] = []
+    above: Any = None
     for step in item["loc"]:
         is_index = isinstance(value, list | tuple) and isinstance(step, int) and step < len(value)
         if is_index or (isinstance(value, Mapping) and step in value):
             path.append(step)
-            value = value[step]
+            above, value = value, value[step]
+        elif isinstance(above, Mapping) and step in above:
+            # The key of a source stands beside `source`, which is within it.
+            path[-1], value = step, above[step]
     return (*path, item["loc"][-1]) if item["type"] == "missing" else tuple(path)
 
 

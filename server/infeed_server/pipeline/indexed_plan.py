@@ -120,7 +120,7 @@ def plan_indexed(
     transforms = name_draws((*source.transforms, *definition.transforms))
     definition = definition.model_copy(update={"transforms": transforms[before:]})
     steps, cache = take_cache(transforms, -before)
-    check_placement(transforms)
+    check_placement(transforms, -before)
     maps, in_graph = split_maps(steps)
     in_graph = tuple(with_targets(in_graph, definition.targets))
     with ExitStack() as undo:
@@ -246,10 +246,10 @@ def split_maps(steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[Step, ...
     return tuple(steps[:count]), tuple(steps[count:])
 
 
-def check_placement(transforms: Sequence[Transform]) -> None:
+def check_placement(transforms: Sequence[Transform], first: int = 0) -> None:
     """Raises `ConfigError` for a function in Python behind a transform in a graph."""
     before: Transform | None = None
-    for number, transform in enumerate(transforms):
+    for number, transform in enumerate(transforms, first):
         if not transform.in_source:
             before = before or transform
         elif before is not None:

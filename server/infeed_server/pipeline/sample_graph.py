@@ -132,7 +132,7 @@ def field_specs(specs: Specs, *place: str) -> Spec:
 
 def _apply_located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
     ordinal, transform = step
-    with within("transforms", ordinal):
+    with within(*(("transforms", ordinal) if ordinal >= 0 else ("source",))):
         try:
             result = apply_step(step, sample, key)
         except InfeedError:

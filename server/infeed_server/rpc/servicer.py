@@ -68,8 +68,8 @@ class FeedServicer(grpc.GenericRpcHandler):
         remaining = [spec for spec in catalog.specs() if spec.name > request.page_token]
         page = remaining[:size]
         return messages.ListPipelinesResponse(
-            # The names of thousands of classes each would be more than a message may have.
-            pipelines=[replace(spec, classes={}).to_proto() for spec in page],
+            # Names of thousands of classes and parts each would be more than a message may have.
+            pipelines=[replace(spec, classes={}, parts={}).to_proto() for spec in page],
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
             control_plane=self._control_plane,
             broken=[

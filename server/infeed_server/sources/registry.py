@@ -77,10 +77,13 @@ def nest(value: Any, fields: Collection[str]) -> Any:
     kinds = [key for key in value if key in source_kinds() and key not in fields]
     classes = sorted((source_class(kind) for kind in kinds), key=lambda one: one.nesting)
     nested = dict(value)
-    for one in (one for one in classes if one.nesting):
+    around = [one for one in classes if one.nesting]
+    if around and "source" not in value and "of" in around[0].model_fields:
+        raise ValueError(f"{around[0].kind}: should stand beside source")
+    for one in around:
         inner = {"of": nested["source"]} if "source" in nested else {}
         nested["source"] = {one.kind: nested.pop(one.kind), **inner}
-    if len(nested) < len(value) and value.get("add"):
+    if around and value.get("add"):
         raise ValueError(f"{', '.join(kinds)}: should be given in each source, beside add")
     return nested
 

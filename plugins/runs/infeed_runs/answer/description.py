@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.errors import shorten
-from infeed.shared.spec import Array
+from infeed.shared.spec import Array, parts_of
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.indexed.examination import find_bad_sample
@@ -81,7 +81,8 @@ class Describer:
         if origin.offset is not None:
             slot.offset = origin.offset
         slot.key.extend(np.asarray(key).tolist())
-        slot.fields = _to_json(seen.fields)
+        part = parts_of(self._plan.spec.parts, np.array([slot.sample_id]))
+        slot.fields = _to_json({**seen.fields, **({"part": part[0]} if part[0] else {})})
         for path, drawn in seen.draws:
             slot.draws.add(transform=path, parameters=_to_json(drawn))
 

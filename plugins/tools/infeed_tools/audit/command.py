@@ -155,6 +155,12 @@ def _print(report: AuditReport, console: Console) -> None:
         table.add_section()
         table.add_row("all", *(str(report.total(name)) for name in names))
     console.print(table)
+    if report.outcome.parts:
+        parts = Table("part", "samples", "slots", "seen at least", "at most")
+        for part in report.outcome.parts:
+            counts = (part.samples, part.slots, part.least, part.most)
+            parts.add_row(part.name, *map(str, counts))
+        console.print(parts)
     for line in [*report.notes(), *report.findings()]:
         print_line(console, line)
     console.print("exact" if report.exact else "NOT exact", style="bold", highlight=False)

@@ -12,14 +12,21 @@ shows in the ids; a lost or repeated batch shows in both.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from infeed.batch import Batch
 from infeed.shared.spec import Array, PipelineSpec
 from infeed.shared.spec.segment import Lineage, end_of_epochs
-from infeed_tools.audit.outcome import MAX_EXAMPLES, AuditTotals, EpochTotals, Interval, SampleAt
+from infeed_tools.audit.outcome import (
+    MAX_EXAMPLES,
+    AuditTotals,
+    EpochTotals,
+    Interval,
+    PartTotals,
+    SampleAt,
+)
 
 
 class _Times:
@@ -109,11 +116,14 @@ class DeliveryCounter:
         is_batched = bool(spec.batch_stride)
         self._bad = sorted(bad_samples if spec.on_error == "substitute" else ())
         # Where elements are batches, positions count those; the number of samples is unknown.
-        self._samples = None if is_batched else spec.sample_count
+        self._parts = spec.parts
+        self._samples = sum(spec.parts.values()) or (None if is_batched else spec.sample_count)
+        self._counts = np.zeros(sum(spec.parts.values()), np.int64)
+        """How often each sample of a mixture came."""
         self._removed = self._substitutes = 0
         """Samples that an epoch does not have, and those whose slots have other samples."""
         for last in spec.lineage[-1:]:
-            self._samples = last.sample_count
+            self._samples = self._samples if spec.parts else last.sample_count
             self._removed, self._substitutes = last.removed, last.removed * (not last.shrinks)
         self._epoch_positions = None
         if spec.sample_count is not None:
@@ -166,6 +176,9 @@ class DeliveryCounter:
             state.masked += int(np.count_nonzero(masked & inside))
             inside &= filled
             state.add(sample_ids[inside], positions[inside], self._samples)
+        if self._parts:
+            known = sample_ids[filled & (sample_ids < len(self._counts))]
+            self._counts += np.bincount(known, minlength=len(self._counts))
 
     def outcome(self, end: int | None = None) -> AuditTotals:
         """Returns the totals over the positions [0, end).
@@ -187,7 +200,19 @@ class DeliveryCounter:
             beyond=int(np.count_nonzero(times[end:])),
             gaps=_intervals(missing),
             again=_intervals(times > 1),
+            parts=tuple(self._part_totals()),
         )
+
+    def _part_totals(self) -> Iterator[PartTotals]:
+        """Yields the totals of the parts of a mixture."""
+        repeats = any(epoch.repeats for epoch in self._epochs.values())
+        # A substitute comes beside its own turn.
+        is_even = not (self._substitutes or self._bad or self._masks)
+        ends = np.cumsum([*self._parts.values()])[:-1]
+        for name, counts in zip(self._parts, np.split(self._counts, ends), strict=False):
+            least, most = int(counts.min()), int(counts.max())
+            exact = most - least <= 1 or not repeats or not is_even
+            yield PartTotals(name, len(counts), int(counts.sum()), least, most, exact)
 
     def _is_delivered(self, positions: Array, filled: Array) -> Array:
         """Returns whether each slot delivers its position."""
@@ -221,12 +246,14 @@ class DeliveryCounter:
             times = state.ids.below(samples)[:samples]
             removed = self._removed - self._substitutes
             left_out = samples - removed - self._epoch_positions.before(end, epoch)
+            left_out *= not self._parts
         distinct, more = int(np.count_nonzero(times)), int(np.count_nonzero(times > 1))
         missing, surplus = np.flatnonzero(times == 0), state.known - distinct
         # After the end of the data, slots of workers are empty too, and look the same.
         masked = min(state.masked, len(missing)) if self._unordered else state.masked
         is_bad = np.isin(missing, self._bad)
         substituted = min(int(is_bad.sum()) + self._substitutes, surplus)
+        lost = len(missing) - removed - left_out - masked - substituted
         return EpochTotals(
             epoch=epoch,
             samples=len(times),
@@ -236,12 +263,13 @@ class DeliveryCounter:
             left_out=left_out,
             masked=masked,
             substituted=substituted,
-            lost=max(0, len(missing) - removed - left_out - masked - substituted),
+            lost=0 if self._parts else max(0, lost),
             surplus=surplus,
             strangers=state.strangers,
             unseen=tuple(missing[~is_bad][:MAX_EXAMPLES].tolist()),
             repeats=tuple(state.repeats),
             unknown=tuple(state.unknown),
+            by_part=bool(self._parts),
         )
 
 

@@ -52,11 +52,33 @@ class EpochTotals:
     unknown: tuple[SampleAt, ...]
     """The first ten unknown ids, with their positions."""
 
+    by_part: bool = False
+    """Whether samples come by the weights of a mixture: several times, or not at all."""
+
     @property
     def exact(self) -> bool:
-        """Whether every sample was delivered once, or is accounted for."""
+        """Whether every sample was delivered once, or is accounted for. In a mixture, the parts
+        tell it."""
+        if self.by_part:
+            return self.samples > 0 and not self.strangers
         wrong = self.lost or self.strangers or self.surplus != self.substituted
         return self.samples > 0 and not wrong
+
+
+@dataclass(frozen=True)
+class PartTotals:
+    """How often the samples of a part of a mixture were delivered, in all epochs."""
+
+    name: str
+    samples: int
+    slots: int
+    """Slots with a sample of the part."""
+    least: int
+    """Times that the rarest sample was delivered."""
+    most: int
+    """Times that the most frequent sample was delivered."""
+    exact: bool
+    """Whether no sample came once more before each other one had come, or an epoch repeats none."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +97,12 @@ class AuditTotals:
     """The first intervals of `undelivered`."""
     again: tuple[Interval, ...]
     """The first intervals of `redelivered`."""
+    parts: tuple[PartTotals, ...] = ()
+    """The parts of a mixture."""
 
     @property
     def exact(self) -> bool:
         """Whether every sample of every epoch was delivered exactly once, or is accounted for."""
         positions_exact = not (self.undelivered or self.redelivered or self.beyond)
-        return positions_exact and all(epoch.exact for epoch in self.epochs)
+        parts_exact = all(part.exact for part in self.parts)
+        return positions_exact and parts_exact and all(epoch.exact for epoch in self.epochs)

@@ -77,6 +77,11 @@ class AuditReport:
                 f"{plural(outcome.beyond, 'position')} delivered after the end of the data at "
                 f"position {outcome.end}"
             )
+        findings += [
+            f"part {part.name}: its samples came {part.least} to {part.most} times"
+            for part in outcome.parts
+            if not part.exact
+        ]
         for epoch in self.epochs:
             if not epoch.exact:
                 findings += [f"epoch {epoch.epoch}: {text}" for text in self._epoch_findings(epoch)]

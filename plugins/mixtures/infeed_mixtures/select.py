@@ -1,0 +1,209 @@
+"""Definitions of selections: `part`, `where` and `balance`, beside the source of a pipeline."""
+
+from __future__ import annotations
+
+import logging
+from fractions import Fraction
+from math import floor
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from typing_extensions import Self
+
+from infeed.shared.errors import ConfigError
+from infeed_mixtures.condition import Condition
+from infeed_mixtures.definition import MAX_PARTS, Weight
+from infeed_mixtures.mixed import Course, MixedSource
+from infeed_mixtures.mixture import Mixture
+from infeed_mixtures.selected import SelectedSource
+from infeed_server.config.model import Definition, as_tuple, did_you_mean
+from infeed_server.order import MAX_SEED
+from infeed_server.order.permutation import permutation
+from infeed_server.pipeline.sample_graph import columns_function, trace
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Sample, Source
+from infeed_server.sources.registry import AddedSource, open_source
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 1024
+"""Samples that are read at once where a field is not known."""
+
+_PART_DOMAIN = 17
+"""Hash domain of the split of a source."""
+
+_BLOCK = 1024
+"""Positions within which classes are permuted."""
+
+
+class _Around(IndexedDefinition):
+    """The options of a selection around a source."""
+
+    of: AddedSource
+    """The source; `where`, `part` and `balance` beside `source` are around it."""
+
+    def resolve(self, base: Path) -> Self:
+        return self.model_copy(update={"of": self.of.resolve(base)})
+
+    def open(
+        self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
+    ) -> Source:
+        source = open_source(self.of, progress, keep_damaged=keep_damaged)
+        try:
+            if source.part_sizes:
+                raise ConfigError(
+                    "a mixture has parts with samples of their own; give it to each part",
+                    at=(self.kind,),
+                )
+            return self.around(source)
+        except BaseException:  # also a signal
+            source.close()
+            raise
+
+    def around(self, source: Source) -> Source:
+        """Returns the selection. Raises `ConfigError`."""
+        raise NotImplementedError
+
+
+class Share(Definition):
+    """A share of a source."""
+
+    range: Annotated[tuple[Weight, Weight], BeforeValidator(as_tuple)]
+    """Begin and end, from 0 to 1."""
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    """Seed of the split: shares of one seed that do not overlap have no sample in common."""
+
+    @model_validator(mode="after")
+    def _is_share(self) -> Self:
+        if not self.range[0] < self.range[1] <= 1:
+            raise ValueError("should be a begin and a larger end, from 0 to 1, such as [0, 0.8]")
+        return self
+
+
+def _with_range(value: Any) -> Any:
+    return {"range": value} if isinstance(value, list | tuple) else value
+
+
+class PartSource(_Around):
+    """A share of a source's samples, which a seed chooses."""
+
+    kind: ClassVar[str] = "part"
+    nesting: ClassVar[int] = 2
+
+    part: Annotated[Share, BeforeValidator(_with_range)]
+    """Begin and end of the share, `[0, 0.8]`, or `{range: [0, 0.8], seed: 1}`."""
+
+    def around(self, source: Source) -> Source:
+        count = len(source)
+        begin, end = (floor(bound * count) for bound in self.part.range)
+        if begin == end:
+            raise ConfigError(f"the share has none of the {count} samples", at=("part",))
+        turned = permutation(count, self.part.seed, _PART_DOMAIN)
+        ids = np.sort(turned.forward(np.arange(begin, end)))
+        return SelectedSource(source, ids, ["part", self.part.seed, begin, end, count])
+
+
+def _is_condition(text: str) -> str:
+    Condition(text)
+    return text
+
+
+class WhereSource(_Around):
+    """The samples of a source for which a condition holds."""
+
+    kind: ClassVar[str] = "where"
+    nesting: ClassVar[int] = 3
+
+    where: Annotated[str, AfterValidator(_is_condition)]
+    """The condition on the fields of the source, such as `label < 10`."""
+
+    def around(self, source: Source) -> Source:
+        condition = Condition(self.where)
+        values = {name: field_values(source, name, self.kind) for name in condition.fields}
+        try:
+            holds = condition.holds(values, source.classes)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{self.where!r} {error}", at=("where",)) from error
+        ids = np.flatnonzero(holds)
+        if not ids.size:
+            raise ConfigError(f"no sample has {self.where!r}", at=("where",))
+        return SelectedSource(source, ids, ["where", self.where])
+
+
+class Classes(Definition):
+    """Classes that come equally often."""
+
+    field: Annotated[str, Field(min_length=1)]
+    """The field of the source with a class: numbers or texts."""
+
+
+class BalanceSource(_Around):
+    """A source whose classes come equally often: a mixture of the classes."""
+
+    kind: ClassVar[str] = "balance"
+    nesting: ClassVar[int] = 4
+
+    balance: Classes
+    """The field of the source by which classes come equally often: `{field: label}`."""
+
+    def around(self, source: Source) -> Source:
+        field = self.balance.field
+        values = field_values(source, field, self.kind)
+        found, numbers = np.unique(values, return_inverse=True)
+        if len(found) > MAX_PARTS:
+            raise ConfigError(
+                f"{field!r} has {len(found)} different values; at most {MAX_PARTS} are classes",
+                at=("balance", "field"),
+            )
+        names = tuple(_class_names(source, field, found.tolist()))
+        selected = SelectedSource(source, np.argsort(numbers, kind="stable"), ["balance", field])
+        mixture = Mixture(names, (0,), ((Fraction(1),) * len(names),), _BLOCK)
+        return MixedSource(selected, np.bincount(numbers).tolist(), mixture, Course())
+
+
+def field_values(source: Source, name: str, option: str) -> npt.NDArray[Any]:
+    """Returns a field of all samples, which are read where it is not known. Raises `ConfigError`
+    for one that is not there, or is no number or text."""
+    known = source.whole_field(name)
+    if known is not None:
+        return known
+    fields = trace(source, ()).stages[0]
+    if name not in fields:
+        available = ", ".join(sorted({*fields, *source.known_fields()}))
+        hint = did_you_mean(name, [*fields])
+        raise ConfigError(f"no field {name!r}{hint}; available: {available}", at=(option,))
+    if fields[name].shape.rank != 0:
+        raise ConfigError(
+            f"field {name!r} has the shape {fields[name].shape}; a condition takes fields with one "
+            "value for each sample",
+            at=(option,),
+        )
+    log.warning(
+        "%s reads all %d samples at each start, as the field %r is not known without; an arrays, "
+        "csv or images source knows its labels",
+        option,
+        len(source),
+        name,
+    )
+
+    def one(columns: Sample, _: Any) -> Sample:
+        return {name: source.parse(columns)[name]}
+
+    run = columns_function(source.columns, one)
+    values = []
+    for begin in range(0, len(source), _AT_ONCE):
+        indices = np.arange(begin, min(len(source), begin + _AT_ONCE))
+        keys = np.zeros((len(indices), 2), np.int64)
+        values.append(np.asarray(run(source.read_checked(indices), keys)[name]))
+    return np.concatenate(values)
+
+
+def _class_names(source: Source, field: str, values: list[Any]) -> Any:
+    """Yields the names of the classes that the values are."""
+    names = source.classes.get(field, ())
+    for value in values:
+        is_named = isinstance(value, int) and 0 <= value < len(names)
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        yield names[value] if is_named else f"{field}={text}"

@@ -1,0 +1,178 @@
+"""Tests of `select.py`, `selected.py` and `condition.py`: chosen samples, and balanced classes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed.shared.errors import ConfigError, SampleError
+from infeed_mixtures.condition import Condition
+from infeed_mixtures.selected import SelectedSource
+from infeed_server.pipeline import load
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
+from infeed_server.sources.base import Source
+
+LABELS = np.array([0] * 60 + [1] * 30 + [2] * 10)
+ARRAYS = {"x": np.arange(100), "label": LABELS, "word": np.array([b"ab", b"abc"] * 50, object)}
+
+
+def opened(**options: Any) -> Source:
+    options = {"source": {"arrays": ARRAYS}, "batch": 4} | options
+    return load.parse(options).open()
+
+
+def values(source: Source, name: str = "x") -> list[Any]:
+    found: list[Any] = source.read(np.arange(len(source)))[name].tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("label < 1", LABELS < 1),
+        ("0 < label <= 1 or x == 7", (LABELS == 1) | (np.arange(100) == 7)),
+        ("not label in [0, 1]", LABELS == 2),
+        ("label not in (0, 2) and x % 2 == 0", (LABELS == 1) & (np.arange(100) % 2 == 0)),
+        ("length(word) == 3", np.arange(100) % 2 == 1),
+        ("word == 'ab'", np.arange(100) % 2 == 0),
+        ("label == 'cat'", LABELS == 1),
+        ("label in ['cat', 'cow']", LABELS > 0),
+        ("x * 2 - 1 > -x + 50", np.arange(100) >= 18),
+    ],
+)
+def test_a_condition_is_evaluated_for_all_samples(text: str, expected: Any) -> None:
+    condition = Condition(text)
+    found = condition.holds(
+        {n: ARRAYS[n] for n in condition.fields}, {"label": ["ant", "cat", "cow"]}
+    )
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os')",
+        "x.real > 1",
+        "x[0] > 1",
+        "(lambda: x)() > 1",
+        "x if x else label",
+        "x <",
+        "",
+    ],
+)
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"should (have|be a condition)"):
+        Condition(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("lable < 1", r"no field 'lable' \(did you mean 'label'\?\); available: label, word, x"),
+        ("x + 1", "should be a comparison"),
+        ("x in 3", "should have a list behind in"),
+        ("label == 'cat'", "no class of 'label', which has no names"),
+        ("x > 1000", "no sample has"),
+    ],
+)
+def test_a_condition_that_fits_no_samples_is_an_error(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        opened(where=text)
+
+
+def test_shares_of_a_source_are_disjoint_and_whole() -> None:
+    train, rest = opened(part=[0, 0.8]), opened(part=[0.8, 1])
+    assert (len(train), len(rest)) == (80, 20)
+    assert sorted(values(train) + values(rest)) == [*range(100)]
+    assert values(train) == sorted(values(train))
+    other = opened(part={"range": [0, 0.8], "seed": 1})
+    assert values(other) != values(train)
+    assert other.identity != train.identity
+
+
+def test_part_comes_before_where() -> None:
+    train, rest = opened(part=[0, 0.5], where="label == 0"), opened(part=[0.5, 1], where="x < 50")
+    whole = opened(part=[0, 0.5])
+    assert values(train) == [x for x in values(whole) if x < 60]
+    assert not {*values(train)} & {*values(rest)}
+
+
+def test_classes_come_equally_often() -> None:
+    options = {"source": {"arrays": ARRAYS}, "balance": {"field": "label"}, "batch": 4}
+    definition = load.parse({**options, "shuffle": {"mode": "global"}})
+    plan: IndexedPlan = plan_indexed("p", definition, definition.open())
+    assert plan.spec.parts == {"label=0": 60, "label=1": 30, "label=2": 10}
+    found = plan.source.read(plan.order(0).slots(0, 3072).index)
+    assert np.bincount(found["label"]).tolist() == [1024] * 3
+    assert set(found["x"].tolist()) == set(range(100))
+
+
+def test_a_sample_keeps_its_place_and_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8\xff")
+    source = opened(source={"images": str(tmp_path)}, part=[0.5, 1])
+    chosen = [Path(source.provenance(index).file).name for index in range(3)]
+    assert [*source.places.samples_in(chosen[2])] == [range(2, 3)]
+    assert isinstance(source, SelectedSource)
+
+    def fail(indices: Any) -> Any:
+        raise SampleError("is torn", sample=int(indices[-1]))
+
+    monkeypatch.setattr(source.source, "read", fail)
+    with pytest.raises(SampleError) as caught:
+        source.read(np.array([1, 2]))
+    assert (caught.value.sample, caught.value.metadata["sample_id"]) == (2, "2")
+
+
+def test_a_field_that_is_not_known_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
+        for number in range(20):
+            feature = {"n": tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))}
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    source = {"tfrecord": str(tmp_path / "a.tfrecord"), "features": {"n": "int64"}}
+    with caplog.at_level(logging.WARNING):
+        chosen = opened(source=source, where="n >= 15")
+    assert len(chosen) == 5
+    assert "reads all 20 samples" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"part": [0.5, 0.5]}, "a begin and a larger end"),
+        ({"part": [0, 0.001]}, "has none of the 100 samples"),
+        ({"where": "x.real"}, "^where: should have fields"),
+        ({"part": [0, 0.5], "add": [{"arrays": ARRAYS}]}, "in each source, beside add"),
+        ({"balance": {"field": "y"}}, "no field 'y'"),
+    ],
+)
+def test_impossible_selections_are_refused(options: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        opened(**options)
+
+
+def test_a_selection_of_a_mixture_is_refused() -> None:
+    mix = {"a": {"source": {"arrays": ARRAYS}, "where": "x < 10"}}
+    source = load.parse({"mix": mix, "batch": 4}).open()
+    assert source.part_sizes == {"a": 10}
+    with pytest.raises(ConfigError, match="give it to each part"):
+        load.parse({"mix": mix, "where": "x < 5", "batch": 4}).open()
+    balanced = {"a": {"source": {"arrays": ARRAYS}, "balance": {"field": "label"}}}
+    with pytest.raises(ConfigError, match="a mixture itself"):
+        load.parse({"mix": balanced, "batch": 4}).open()
+
+
+def test_a_definition_in_python_has_the_same_options() -> None:
+    made = Pipeline(source={"arrays": ARRAYS}, part=(0, 0.5), where="x < 50", batch=4)
+    assert len(made.open()) == len(opened(part=[0, 0.5], where="x < 50"))
