@@ -1,0 +1,207 @@
+"""RandAugment and TrivialAugment: operations that are drawn for each picture, with torchvision's
+list of them and its magnitudes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, ClassVar
+
+import tensorflow as tf
+from pydantic import Field, model_validator
+from typing_extensions import Self, override
+
+from infeed_augment.enhance import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_saturation,
+    adjust_sharpness,
+)
+from infeed_augment.photometric import require_uint8
+from infeed_augment.tones import autocontrast, equalize, posterize, solarize
+from infeed_augment.warp import (
+    Interpolation,
+    Matrix,
+    about,
+    centre,
+    move_points,
+    rotation,
+    shear,
+    translation,
+    warp,
+)
+from infeed_server.transforms.base import Drawn, Key
+from infeed_server.transforms.movement import RandomGeometry
+
+_GEOMETRIC = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
+_BLENDS = (adjust_brightness, adjust_saturation, adjust_contrast, adjust_sharpness)
+_OPERATIONS = (
+    *("identity", *_GEOMETRIC),
+    *("brightness", "color", "contrast", "sharpness"),
+    *("posterize", "solarize", "autocontrast", "equalize"),
+)
+"""In torchvision's order. The magnitudes of those up to sharpness have a sign."""
+
+_POSTERIZE = _OPERATIONS.index("posterize")
+
+
+class _Policy(RandomGeometry):
+    """Operations that are drawn one after another. `move` geometric ones, masks and points too."""
+
+    limits: ClassVar[tuple[float, ...]]
+    """Greatest magnitudes: of shears and rotations, of blends, and lost bits of posterize."""
+
+    interpolation: Interpolation = "nearest"
+    """How values of a picture that is moved are chosen. A mask has the nearest ones."""
+    fill: Annotated[int, Field(ge=0, le=255)] = 0
+    """Value of the pixels that come from outside of the picture."""
+
+    @property
+    def count(self) -> int:
+        """The number of operations on each picture."""
+        return 1
+
+    def level(self, numbers: tf.Tensor) -> tf.Tensor:
+        """Returns the share of the greatest magnitude, for each number in [0, 1)."""
+        raise NotImplementedError(type(self).__name__)
+
+    def longest(self, size: tf.Tensor) -> tf.Tensor:
+        """Returns the longest ways, in pixels, along x and y, of a picture of this size."""
+        raise NotImplementedError(type(self).__name__)
+
+    @override
+    def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
+        numbers = tf.random.stateless_uniform([self.count, 3], key)
+        chosen = tf.cast(numbers[:, 0] * len(_OPERATIONS), tf.int32)
+        levels = self.level(numbers[:, 1])
+        signs = tf.where((numbers[:, 2] < 0.5) & (chosen < _POSTERIZE), -1.0, 1.0)
+        of_shear, of_turn, of_blend, of_bits = self.limits
+        along = self.longest(tf.cast(shape[1::-1], tf.float32))
+        drawn: Drawn = {}
+        for n in range(self.count):
+            level = levels[n]
+            magnitudes = tf.stack([
+                0.0, of_shear * level, of_shear * level,
+                *tf.unstack(tf.floor(along * level)), of_turn * level, *[of_blend * level] * 4,
+                8 - tf.round(of_bits * level), tf.math.ceil(255 * (1 - level)), 0.0, 0.0,
+            ])  # fmt: skip
+            drawn[f"operation{n}"] = chosen[n]
+            drawn[f"magnitude{n}"] = signs[n] * magnitudes[chosen[n]]
+        return drawn
+
+    @override
+    def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
+        drawn = super().draw_field(x, key)
+        names = tf.constant(_OPERATIONS)
+        return {n: names[x] if n.startswith("operation") else x for n, x in drawn.items()}
+
+    @override
+    def apply_pixels(
+        self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
+    ) -> tf.Tensor:
+        interpolation = "nearest" if nearest else self.interpolation
+        outside = float(self.fill if fill is None else fill)
+        if not nearest:
+            require_uint8(pixels, self)
+
+        @tf.function(autograph=False)  # type: ignore[untyped-decorator]  # traced once for all
+        def change(pixels: tf.Tensor, chosen: tf.Tensor, magnitude: tf.Tensor) -> tf.Tensor:
+            def moved() -> tf.Tensor:
+                matrix = _matrix(tf.shape(pixels), chosen, magnitude)
+                return warp(pixels, matrix, interpolation, outside)
+
+            whole = tf.cast(magnitude, tf.int32)
+            colours = [
+                *(partial(blend, pixels, 1 + magnitude) for blend in _BLENDS),
+                partial(posterize, pixels, whole),
+                partial(solarize, pixels, whole),
+                partial(autocontrast, pixels),
+                partial(equalize, pixels),
+            ]
+            kept = [partial(tf.identity, pixels)]
+            # A mask is moved, and has no colours.
+            last = kept * len(colours) if nearest else colours
+            return tf.switch_case(chosen, [*kept, *[moved] * len(_GEOMETRIC), *last])
+
+        for n in range(self.count):
+            changed = change(pixels, drawn[f"operation{n}"], drawn[f"magnitude{n}"])
+            pixels = tf.ensure_shape(changed, pixels.shape)
+        return pixels
+
+    @override
+    def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
+        for n in range(self.count):
+            matrix = _matrix(shape, drawn[f"operation{n}"], drawn[f"magnitude{n}"])
+            points = move_points(points, matrix)
+        return points
+
+
+class RandAugment(_Policy):
+    """Applies a few of fourteen operations to a picture, all of one strength: identity, shears,
+    shifts, rotation, brightness, color, contrast, sharpness, posterize, solarize, autocontrast and
+    equalize.
+
+    Result: uint8; shape kept.
+
+    Random: yes
+    """
+
+    limits: ClassVar[tuple[float, ...]] = (0.3, 30.0, 0.9, 4.0)
+
+    operations: Annotated[int, Field(ge=1, le=16)] = 2
+    """Operations on each picture; one may be drawn again."""
+    magnitude: Annotated[int, Field(ge=0)] = 9
+    """Strength of all operations, of 0 to `bins` - 1."""
+    bins: Annotated[int, Field(ge=2)] = 31
+    """Number of strengths."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.magnitude >= self.bins:
+            raise ValueError(f"magnitude: {self.magnitude} should be below bins, {self.bins}")
+        return self
+
+    @property
+    @override
+    def count(self) -> int:
+        return self.operations
+
+    @override
+    def level(self, numbers: tf.Tensor) -> tf.Tensor:
+        return tf.fill(tf.shape(numbers), self.magnitude / (self.bins - 1))
+
+    @override
+    def longest(self, size: tf.Tensor) -> tf.Tensor:
+        return size * (150 / 331)
+
+
+class TrivialAugment(_Policy):
+    """Applies one of the operations of `rand_augment` to a picture, of a drawn strength, over the
+    wide ranges.
+
+    Result: uint8; shape kept.
+
+    Random: yes
+    """
+
+    limits: ClassVar[tuple[float, ...]] = (0.99, 135.0, 0.99, 6.0)
+
+    bins: Annotated[int, Field(ge=2)] = 31
+    """Number of strengths, which are equally likely."""
+
+    @override
+    def level(self, numbers: tf.Tensor) -> tf.Tensor:
+        # TensorFlow's optimizer would make a product of a division by a constant.
+        return tf.floor(numbers * self.bins) * (1 / (self.bins - 1))
+
+    @override
+    def longest(self, size: tf.Tensor) -> tf.Tensor:
+        return tf.fill([2], 32.0)
+
+
+def _matrix(shape: tf.Tensor, chosen: tf.Tensor, magnitude: tf.Tensor) -> Matrix:
+    """Returns how a geometric operation moves a picture of this shape; others keep it."""
+    of_x, of_y, along_x, along_y, turn = (
+        tf.where(chosen == _OPERATIONS.index(name), magnitude, 0.0) for name in _GEOMETRIC
+    )
+    turned = about(centre(shape), rotation(turn))
+    return shear(of_x, of_y) @ translation(-tf.stack([along_x, along_y])) @ turned
