@@ -18,7 +18,7 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
-from infeed_server.pipeline.moved_targets import targets_identity, with_targets
+from infeed_server.pipeline.moved_targets import target_specs, targets_identity, with_targets
 from infeed_server.pipeline.native_pictures import NativePictures
 from infeed_server.pipeline.picture_steps import (
     choose_chain,
@@ -129,6 +129,7 @@ def plan_indexed(
             undo.callback(source.close)
         placed = _Placed.of(source, in_graph, definition.targets)
         spec = replace(_spec(name, definition, order, placed, own), parts=parts)
+        spec = replace(spec, targets=target_specs(definition.targets, spec.element_spec))
         if removed or definition.skip:
             names = {"pipeline": name, "fingerprint": own}
             lineage = skip_lineage(order, definition.skip, spec.batch_size, **names)
