@@ -20,6 +20,7 @@ from infeed_mixtures.union import unite
 from infeed_server.config.model import Definition, Finding, as_tuple, did_you_mean
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
+from infeed_server.pipeline.moved_targets import with_targets
 from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source
 from infeed_server.sources.class_names import class_conflict
@@ -200,8 +201,9 @@ class MixSource(IndexedDefinition):
         """Returns the parts as one source. Parts with the same columns and transforms need no step
         of their own."""
         names, sizes = [*self.mix], [len(source) for source in opened]
-        lists = [name_draws(part.made.transforms) for part in self.mix.values()]
-        steps = [take_cache(transforms)[0] for transforms in lists]
+        made = [part.made for part in self.mix.values()]
+        plain = [take_cache(name_draws(one.transforms))[0] for one in made]
+        steps = [with_targets(some, one.targets) for some, one in zip(plain, made, strict=True)]
         identities = [[step.identity() for _, step in some] for some in steps]
         transforms: list[Any] = [step for _, step in steps[0]]
         if any(one != identities[0] for one in identities) or any(
