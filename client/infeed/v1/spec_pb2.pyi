@@ -217,6 +217,20 @@ class Segment(_message.Message):
     shrinks: bool
     def __init__(self, step: _Optional[int] = ..., start: _Optional[int] = ..., pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., world_size: _Optional[int] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., epoch_end: _Optional[int] = ..., sample_count: _Optional[int] = ..., shuffle: _Optional[str] = ..., removed: _Optional[int] = ..., shrinks: bool = ...) -> None: ...
 
+class Target(_message.Message):
+    __slots__ = ("field", "picture", "kind", "format", "normalized")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    PICTURE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZED_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    picture: str
+    kind: str
+    format: str
+    normalized: bool
+    def __init__(self, field: _Optional[str] = ..., picture: _Optional[str] = ..., kind: _Optional[str] = ..., format: _Optional[str] = ..., normalized: bool = ...) -> None: ...
+
 class FieldClasses(_message.Message):
     __slots__ = ("field", "names")
     FIELD_FIELD_NUMBER: _ClassVar[int]
@@ -234,7 +248,7 @@ class Part(_message.Message):
     def __init__(self, name: _Optional[str] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class Pipeline(_message.Message):
-    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope", "source_kind", "shuffle_mode", "lineage", "classes", "parts")
+    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope", "source_kind", "shuffle_mode", "lineage", "classes", "parts", "targets")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
     WIRE_SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +269,7 @@ class Pipeline(_message.Message):
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
     name: str
     element_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
     wire_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
@@ -275,4 +290,5 @@ class Pipeline(_message.Message):
     lineage: Lineage
     classes: _containers.RepeatedCompositeFieldContainer[FieldClasses]
     parts: _containers.RepeatedCompositeFieldContainer[Part]
-    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ..., source_kind: _Optional[str] = ..., shuffle_mode: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., classes: _Optional[_Iterable[_Union[FieldClasses, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
+    targets: _containers.RepeatedCompositeFieldContainer[Target]
+    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ..., source_kind: _Optional[str] = ..., shuffle_mode: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., classes: _Optional[_Iterable[_Union[FieldClasses, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...

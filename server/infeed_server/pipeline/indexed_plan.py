@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
-from infeed_server.pipeline.moved_targets import targets_identity, with_targets
+from infeed_server.pipeline.moved_targets import target_specs, targets_identity, with_targets
 from infeed_server.pipeline.native_pictures import NativePictures
 from infeed_server.pipeline.picture_steps import (
     choose_chain,
@@ -127,8 +127,9 @@ def plan_indexed(
         if maps:
             source = maps[0][1].map_source(source, maps, definition.source)
             undo.callback(source.close)
-        placed = _Placed.of(source, in_graph, definition.targets)
+        placed = _Placed.of(source, in_graph)
         spec = replace(_spec(name, definition, order, placed, own), parts=parts)
+        spec = replace(spec, targets=target_specs(definition.targets, spec.element_spec))
         if removed or definition.skip:
             names = {"pipeline": name, "fingerprint": own}
             lineage = skip_lineage(order, definition.skip, spec.batch_size, **names)
@@ -163,10 +164,9 @@ class _Placed:
     classes: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, source: Source, steps: Sequence[Step], targets: Collection[str]) -> _Placed:
-        """Places steps; `targets` are fields that move with others."""
+    def of(cls, source: Source, steps: Sequence[Step]) -> _Placed:
         stages, origins = sample_graph.trace(source, steps)
-        refuse_torn_pictures(source, steps, stages, targets)
+        refuse_torn_pictures(source, steps, stages)
         host, finish = plan_finish(steps, stages)
         if host == list(steps[: len(host)]):
             sent = stages[len(host)]

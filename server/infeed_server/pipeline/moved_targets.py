@@ -13,6 +13,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
+from infeed.shared.spec import Spec, TargetSpec
 from infeed_server.config.model import did_you_mean
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import (
@@ -156,6 +157,20 @@ def targets_identity(targets: Mapping[str, Target]) -> dict[str, Any]:
         name: {type(target).__name__: target.model_dump(mode="json", by_alias=True)}
         for name, target in targets.items()
     }
+
+
+def target_specs(targets: Mapping[str, Target], fields: Spec) -> tuple[TargetSpec, ...]:
+    """Returns what a trainer can know of the targets that it gets beside their pictures."""
+    sent = {field.name for field in fields}
+    return tuple(
+        TargetSpec(
+            *(name, target.of, type(target).__name__.lower()),
+            format=getattr(target, "format", ""),
+            normalized=getattr(target, "normalized", False),
+        )
+        for name, target in targets.items()
+        if {name, target.of} <= sent
+    )
 
 
 def _moved(step: Transform) -> str:

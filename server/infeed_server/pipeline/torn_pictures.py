@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import within
 from infeed_server.pipeline.first_samples import FirstSamples
+from infeed_server.pipeline.moved_targets import MoveTargets
 from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.sources.base import Source
 from infeed_server.transforms.base import Step, describe_tensor
@@ -42,13 +43,12 @@ class _Stage(NamedTuple):
     spec: tf.TensorSpec
 
 
-def refuse_torn_pictures(
-    source: Source, steps: Sequence[Step], stages: Sequence[Specs], targets: Collection[str] = ()
-) -> None:
+def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence[Specs]) -> None:
     """Raises `ConfigError` for a random crop or flip of one field beside another that may have to
-    move with it, unless the name of its draws says that it is meant, or it is one of the `targets`.
+    move with it, unless the name of its draws says that it is meant, or it is a target.
     `stages[i]` are the fields before step i."""
     samples = FirstSamples(source)
+    targets = {n for _, step in steps if isinstance(step, MoveTargets) for n in step.targets}
     for number, (ordinal, step) in enumerate(steps):
         if not isinstance(step, RandomGeometry) or step.given_name:
             continue

@@ -74,6 +74,27 @@ def test_parts_have_their_own_columns_and_transforms() -> None:
     assert set(found["x"][:134].tolist()) <= {*range(50), *range(100, 117)}
 
 
+@pytest.mark.parametrize("sizes", [(8, 8), (8, 16)], ids=["as one", "by part"])
+def test_targets_of_a_part_move_with_its_pictures(sizes: tuple[int, int]) -> None:
+    image = np.zeros((8, 4, 4, 1), np.uint8)
+    image[:, 0, 0] = 1
+    arrays = {"image": image, "mask": image}
+    mix = {}
+    for name, size in zip("ab", sizes, strict=True):
+        steps: list[Any] = [
+            {"resize": {"field": "image", "size": [side, side], "method": "nearest"}}
+            for side in (size, 8)
+        ]
+        steps.append({"random_flip_left_right": {"field": "image"}})
+        source = {"arrays": arrays}
+        value = {"source": source, "transforms": steps, "targets": {"mask": "mask"}}
+        mix[name] = {"pipeline": load.parse(value)}
+    found = made(plan_of(mix), 32)
+    assert found["image"][:, 0, 0].any()
+    assert not found["image"][:, 0, 0].all()
+    np.testing.assert_array_equal(found["image"], found["mask"])
+
+
 def test_different_fields_are_an_error_with_both() -> None:
     cast = {"cast": {"field": "x", "dtype": "float32"}}
     with pytest.raises(ConfigError, match=r"'a' has label: int64\[\], x: float32\[\], and 'b'"):

@@ -189,6 +189,17 @@ def parts_of(parts: Mapping[str, int], sample_ids: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class TargetSpec:
+    """What a field shows of a picture, as spec.proto documents it."""
+
+    field: str
+    picture: str
+    kind: str
+    format: str = ""
+    normalized: bool = False
+
+
+@dataclass(frozen=True)
 class PipelineSpec:
     """A served pipeline as `GetPipeline` describes it; spec.proto documents the fields."""
 
@@ -215,6 +226,7 @@ class PipelineSpec:
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
     parts: Mapping[str, int] = field(default_factory=dict, compare=False)
     """The parts of a mixture, and the samples of each, which are numbered part by part."""
+    targets: tuple[TargetSpec, ...] = field(default=(), compare=False)
 
     @property
     def is_remote(self) -> bool:
@@ -248,6 +260,7 @@ class PipelineSpec:
                 for name, names in self.classes.items()
             ],
             parts=[spec_pb2.Part(name=name, samples=n) for name, n in self.parts.items()],
+            targets=[to_message(spec_pb2.Target, target) for target in self.targets],
         )
 
     @classmethod
@@ -263,4 +276,5 @@ class PipelineSpec:
             lineage=lineage_from_proto(message.lineage),
             classes={classes.field: tuple(classes.names) for classes in message.classes},
             parts={part.name: part.samples for part in message.parts},
+            targets=tuple(from_message(TargetSpec, target) for target in message.targets),
         )

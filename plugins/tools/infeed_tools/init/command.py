@@ -49,7 +49,7 @@ def init(
         typer.Option(
             metavar="FILE[:[NAMES:]COLUMN]",
             help="Labels of images: a CSV, the column that names the images where several could, "
-            "and the column of labels; a COCO JSON; 'folders', 'paths' (of nested folders), 'yolo', "
+            "and the column of labels; a COCO JSON; 'folders', 'paths' (nested folders), 'yolo', "
             "'masks' or 'none'. Default: what names of files and CSVs leave no doubt of.",
         ),
     ] = None,

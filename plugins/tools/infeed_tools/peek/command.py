@@ -39,7 +39,7 @@ class PeekOptions:
     as_json: bool = option(False, "Print JSON instead of the table.", "--json")
     png: Path | None = option(
         None,
-        "Also write the images to this file, each with sample id, label and position.",
+        "Also write the images to this file, each with its targets, sample id, label and position.",
         metavar="FILE",
     )
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")

@@ -13,6 +13,7 @@ from infeed.cli.output import problem_of
 from infeed.shared.errors import InvalidRequestError, MissingExtraError
 from infeed.shared.pictures import picture_field, to_uint8
 from infeed.shared.spec import PipelineSpec
+from infeed_tools.peek.overlay import draw_target
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,10 +43,12 @@ def write_sheet(path: Path, batch: Batch, spec: PipelineSpec) -> None:
 
 
 def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
-    """Draws the first field that has images. Raises `InvalidRequestError` if there is none."""
+    """Draws the picture that others are targets of, with these, or the first field that has images.
+    Raises `InvalidRequestError` if there is none."""
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - not in the light install
 
-    name = picture_field({field.name: field.shape for field in spec.element_spec})
+    shapes = {field.name: field.shape for field in spec.element_spec}
+    name = spec.targets[0].picture if spec.targets else picture_field(shapes)
     if name is None:
         raise InvalidRequestError(
             "--png: no field has images of 1, 3 or 4 channels; fields: "
@@ -69,6 +72,9 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
     for slot, (image, caption) in enumerate(zip(pixels, captions, strict=True)):
         left, top = slot % columns * cell_width, slot // columns * cell_height
         enlarged = Image.fromarray(image).resize((width, height), Image.Resampling.NEAREST)
+        for target in spec.targets:
+            if target.picture == name and batch.mask[slot]:
+                enlarged = draw_target(enlarged, target, batch, slot, scale)
         sheet.paste(enlarged, (left, top))
         draw.multiline_text((left, top + height + _GAP), caption, "black", font)
     return sheet
@@ -81,7 +87,10 @@ def _caption(batch: Batch, spec: PipelineSpec, slot: int) -> str:
     # A dataset that makes batches itself counts one position for each.
     position = batch.start if spec.batch_stride else batch.start + slot
     lines = [f"sample {batch.sample_ids[slot]}", f"position {position}"]
-    if "label" in batch:
+    counts = {f"{target.field}_count": target.field for target in spec.targets}
+    rows = [f"{batch[name][slot]} {field}" for name, field in counts.items() if name in batch]
+    lines[1:1] = rows
+    if "label" in batch and not rows:
         names = spec.classes.get("label", ())
         lines.insert(1, f"label {label_text(batch['label'][slot], names)}")
     return "\n".join(lines)

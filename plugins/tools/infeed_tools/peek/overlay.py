@@ -1,0 +1,75 @@
+"""Targets over a picture: masks as colours, boxes as outlines, key points as dots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from infeed.batch import Batch
+from infeed.shared.spec import Array, TargetSpec
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_COLOURS = np.array(
+    [[230, 25, 75], [60, 220, 75], [0, 130, 255], [255, 225, 25], [245, 130, 48], [145, 30, 180],
+     [70, 240, 240], [240, 50, 230], [210, 245, 60], [250, 190, 212]], np.uint8
+)  # fmt: skip
+"""Of classes, by their numbers; behind the last comes the first again."""
+
+_DOT = 2
+"""Pixels from the middle of a dot to its edge."""
+
+
+def draw_target(picture: Image, target: TargetSpec, batch: Batch, slot: int, scale: int) -> Image:
+    """Returns a picture, which is `scale` times as large as in the batch, with a target of it."""
+    from PIL import ImageDraw  # noqa: PLC0415 - not in the light install
+
+    values = np.asarray(batch[target.field][slot])
+    if target.kind == "mask":
+        return _with_mask(picture, values, scale)
+    picture = picture.convert("RGB")
+    draw = ImageDraw.Draw(picture)
+    count = batch.get(f"{target.field}_count")
+    if count is not None:
+        values = values[: int(count[slot])]
+    factor = np.array(picture.size if target.normalized else (scale, scale))
+    if target.kind == "boxes":
+        for box, colour in zip(
+            _corners(values, target.format), _colours(batch, slot), strict=False
+        ):
+            corners = (box.reshape(2, 2) * factor - [[0, 0], [1, 1]]).flatten()
+            if corners[2] >= corners[0] and corners[3] >= corners[1]:
+                draw.rectangle(corners.tolist(), outline=colour, width=2)
+        return picture
+    for point in values.reshape(-1, values.shape[-1]):
+        if values.shape[-1] == 2 or point[2] > 0:
+            x, y = point[:2] * factor
+            draw.ellipse([x - _DOT, y - _DOT, x + _DOT, y + _DOT], fill="yellow", outline="black")
+    return picture
+
+
+def _with_mask(picture: Image, mask: Array, scale: int) -> Image:
+    """Mixes the colours of classes other than 0 into the pixels."""
+    from PIL import Image as image  # noqa: N813, PLC0415
+
+    classes = np.repeat(np.repeat(mask.reshape((*mask.shape[:2], -1))[..., 0], scale, 0), scale, 1)
+    classes = np.nan_to_num(classes).astype(np.int64)
+    pixels = np.asarray(picture.convert("RGB"))
+    mixed = (pixels // 2 + _COLOURS[(classes - 1) % len(_COLOURS)] // 2).astype(np.uint8)
+    return image.fromarray(np.where((classes != 0)[..., np.newaxis], mixed, pixels))
+
+
+def _corners(boxes: Array, format_: str) -> Any:
+    first, second = boxes[:, :2], boxes[:, 2:]
+    if format_ == "cxcywh":
+        first = first - second / 2
+    return boxes if format_ == "xyxy" else np.concatenate([first, first + second], 1)
+
+
+def _colours(batch: Batch, slot: int) -> list[tuple[int, ...]]:
+    """Returns a colour for each box: of its label, if there is one."""
+    labels = np.asarray(batch["label"][slot]) if "label" in batch else np.zeros(0)
+    numbers = labels if labels.ndim == 1 and labels.dtype.kind in "iu" else np.arange(1024)
+    return [tuple(map(int, _COLOURS[number % len(_COLOURS)])) for number in numbers.tolist()]
