@@ -161,7 +161,6 @@ class Map(RandomTransform):
                     "leave out the source's processes"
                 )
             function = self._load_function()
-            self._own_identity(function)
         return FunctionOptions(
             self.function,
             self.function_name,

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, within
 from infeed.shared.finish import finished_spec
 from infeed.shared.spec import FinishTransform, Guarantee, MixPairs, PipelineSpec, Spec
 from infeed.shared.spec.segment import Lineage
@@ -229,7 +229,7 @@ def definition_fingerprint(definition: Pipeline, source: Source, removed: tuple[
     return fingerprint(
         source=source.identity,
         shuffle=shuffle,
-        transforms=[step.identity() for _, step in steps],
+        transforms=[_identity(step) for step in steps],
         on_error=definition.on_error,
         kernels=kernel_selection() if has_other_code else None,
         remove=[removed, then],
@@ -237,6 +237,12 @@ def definition_fingerprint(definition: Pipeline, source: Source, removed: tuple[
         **({"targets": targets_identity(definition.targets)} if definition.targets else {}),
         **({} if source.arrangement is None else {"arrangement": source.arrangement}),
     )
+
+
+def _identity(step: Step) -> dict[str, Any]:
+    ordinal, transform = step
+    with within("transforms", ordinal):
+        return transform.identity()
 
 
 def split_maps(steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
