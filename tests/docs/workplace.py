@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def fill(folder: Path) -> None:
         files[20] = f"cats/{'blurred' if name == 'train' else 'sharp'}.jpg"
         _write_images(data / name, files)
         _write_labels(data / f"{name}.csv", files)
+    _write_cars(data)
     _write_records(data)
     _write_tables(data)
     (folder / "pipelines.yaml").write_text(DEFINITION)
@@ -75,6 +77,19 @@ def _write_images(folder: Path, names: list[str]) -> None:
 def _write_labels(file: Path, names: list[str]) -> None:
     rows = [f"{name},{number % 4}" for number, name in enumerate(names)]
     file.write_text("\n".join(["file,label", *rows]) + "\n")
+
+
+def _write_cars(data: Path) -> None:
+    """Writes images with boxes in COCO's JSON."""
+    names = [f"{number}.jpg" for number in range(20)]
+    _write_images(data / "cars", names)
+    box = {"bbox": [2, 3, 10, 12], "category_id": 1, "area": 120, "iscrowd": 0}
+    document = {
+        "images": [{"id": n, "file_name": name} for n, name in enumerate(names)],
+        "categories": [{"id": 1, "name": "car"}],
+        "annotations": [{"id": n, "image_id": n, **box} for n in range(20)],
+    }
+    (data / "instances.json").write_text(json.dumps(document))
 
 
 def _write_records(data: Path) -> None:
