@@ -83,8 +83,22 @@ class MixedOrder(SampleOrder):
             samples, epochs = _block_samples(self, cycle, block)
             offsets = numbers[inside] - block * self.mixture.block
             index[inside], turns[inside] = samples[offsets], epochs[offsets]
-        self._check_epochs(positions, index, turns)
         return index, turns
+
+    def require(self, start: int, count: int) -> None:
+        if not self.max_epochs:
+            return
+        index, turns = self.visited(np.arange(start, start + count))
+        parts = self.parts_of(index)
+        beyond = np.flatnonzero(turns >= np.array(self.max_epochs)[parts])
+        if beyond.size:
+            first = beyond[0]
+            raise InvalidRequestError(
+                f"part {self.mixture.names[parts[first]]!r} would begin its epoch "
+                f"{turns[first] + 1} at position {start + first}, and its max_epochs is "
+                f"{self.max_epochs[parts[first]]}; end the run before, raise it, or lower the "
+                "weight"
+            )
 
     def visits(self, epoch: int, index: Positions) -> tuple[Positions, Positions, Positions]:
         index = index[index < self.begins[-1]]
@@ -145,21 +159,6 @@ class MixedOrder(SampleOrder):
     def _peers(self, index: Positions) -> tuple[Any, Any]:
         parts = self.parts_of(index)
         return self.begins[parts], np.array(self.sizes)[parts]
-
-    def _check_epochs(self, positions: Positions, index: Positions, turns: Positions) -> None:
-        """Raises `InvalidRequestError` for the first position at which a part has more epochs than
-        it may have."""
-        if not self.max_epochs:
-            return
-        parts = self.parts_of(index)
-        beyond = np.flatnonzero(turns >= np.array(self.max_epochs)[parts])
-        if beyond.size:
-            part = parts[beyond[0]]
-            raise InvalidRequestError(
-                f"part {self.mixture.names[part]!r} would begin its epoch {turns[beyond[0]] + 1} "
-                f"at position {positions[beyond[0]]}, and its max_epochs is "
-                f"{self.max_epochs[part]}; end the run before, raise it, or lower the weight"
-            )
 
     def _visits_of(
         self, part: int, epoch: int, index: Positions

@@ -59,6 +59,11 @@ class RunOrder:
         names = ("index", "epoch", "key", "visited")
         return Slots(*(np.concatenate([getattr(one, name) for one in found]) for name in names))
 
+    def require(self, start: int, count: int) -> None:
+        """Raises `InvalidRequestError` for positions that the definitions do not allow."""
+        for part, low, high in self.between(start, start + count):
+            part.visits.require(low + part.shift, high - low)
+
     def between(self, first: int, end: int) -> Iterator[tuple[Part, int, int]]:
         """Yields the parts with the positions [first, end), and the first and the end of what each
         has of them."""

@@ -80,6 +80,9 @@ class SampleOrder:
         epochs, offsets = np.divmod(positions, self.length)
         return _by_epoch(self.samples, epochs, offsets), epochs
 
+    def require(self, start: int, count: int) -> None:
+        """Raises `InvalidRequestError` for positions that the definition does not allow."""
+
     def visits(self, epoch: int, index: Positions) -> tuple[Positions, Positions, Positions]:
         """Returns the offsets in an epoch that samples have, and of each offset the sample and its
         turn: the inverse of `visited`."""

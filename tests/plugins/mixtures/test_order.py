@@ -116,9 +116,9 @@ def test_every_rank_sees_every_part() -> None:
 
 def test_an_epoch_beyond_the_limit_is_an_error_with_its_position() -> None:
     order = order_of((1, 1), max_epochs=(9, 2), block=1)
-    order.visited(np.arange(2 * 17 * 2 - 1))
+    order.require(0, 2 * 17 * 2 - 1)
     with pytest.raises(InvalidRequestError, match=r"'books' .* epoch 3 at position 6[89]"):
-        order.visited(np.arange(60, 80))
+        RunOrder.of(order).require(60, 20)
 
 
 def test_substitutes_are_of_the_same_part() -> None:

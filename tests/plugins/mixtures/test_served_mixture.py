@@ -64,6 +64,14 @@ def test_a_mixture_resumes_on_another_world_size(serve: Any, text: str) -> None:
     assert np.array_equal(rest, x[80:])
 
 
+def test_an_epoch_too_many_ends_a_feed_with_its_position(serve: Any, text: str) -> None:
+    limited = text.replace("weight: 1}", "weight: 1, max_epochs: 1}")
+    target = str(serve(limited).address)
+    with pytest.raises(infeed.InfeedError, match="'books' would begin its epoch 2 at position 24"):
+        whole(target)
+    assert len(whole(target, epochs=1)) == 16
+
+
 def test_threads_and_files_do_not_grow_with_parts_times_trainers(
     serve: Any, tmp_path: Path
 ) -> None:

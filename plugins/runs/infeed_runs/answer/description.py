@@ -107,7 +107,8 @@ class _Seen:
             drawn = transform.draw(sample, sample_graph.step_key(stage, tf.constant(self._key)))
             named = transform.crop if isinstance(transform, DecodeAndCrop) else transform
             if drawn:
-                self.draws.append((f"transforms[{ordinal}].{named.name}", drawn))
+                place = f"transforms[{ordinal}]" if ordinal >= 0 else "source"
+            self.draws.append((f"{place}.{named.name}", drawn))
 
 
 def _to_json(values: Mapping[str, Any]) -> str:

@@ -100,7 +100,8 @@ class AuditReport:
             "known to be bad": total("substituted") and self._removes,
             "on_error: substitute fills the slots of bad samples with other samples, and a batch "
             "does not list them; to tell bad samples from lost ones, name the bad ones "
-            "(--quarantine LOG)": spec.on_error == "substitute" and total("lost"),
+            "(--quarantine LOG)": spec.on_error == "substitute"
+            and (total("lost") or not all(part.exact for part in self.outcome.parts)),
             f"{plural(total('left_out'), 'sample')} left out at the end: not enough for a batch on "
             "every rank (remainder: drop)": total("left_out") and not self._skips,
             f"{plural(total('left_out'), 'sample')} left out: in skipped steps, or at the end": (

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from concurrent.futures import Future
 from typing import Any
 
-from infeed.shared.errors import ServerUnavailableError
+from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed.shared.spec import Array
 from infeed.shared.spec.segment import Lineage
 from infeed_server.engines.base import (
@@ -189,7 +189,13 @@ class IndexedSession(Session):
     def submit(self, request: Request) -> Future[Answer]:
         if self._order is None or self._run != request.run:
             self._order, self._run = self.plan.order(*request.run), request.run
-        return self._pipeline.submit(BatchTask(request, self._order, self._quota, self._reader))
+        task = BatchTask(request, self._order, self._quota, self._reader)
+        try:
+            self._order.require(request.start, request.count)
+        except InfeedError as error:
+            task.future.set_exception(error)
+            return task.future
+        return self._pipeline.submit(task)
 
     def on_sent(self) -> None:
         self._quota.release()
