@@ -117,7 +117,7 @@ def test_draws_have_their_ranges() -> None:
         ("shear_x", -20, 20),
         ("shear_y", 5, 9),
     ):
-        values = [float(each[name]) for each in drawn]
+        values = [float(numbers[name]) for numbers in drawn]
         assert low - 1e-5 <= min(values) < low + 0.15 * (high - low)
         assert high - 0.15 * (high - low) < max(values) <= high + 1e-5
     sometimes = RandomPerspective(field="x", probability=0.25)
