@@ -9,7 +9,7 @@ import tensorflow as tf
 from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import Self, override
 
-from infeed_augment.warp import RandomWarp, about, centre, rotation, shear, translation
+from infeed_augment.warp import RandomWarp, about, centre, product, rotation, shear, translation
 from infeed_server.config.model import as_tuple
 from infeed_server.transforms.base import Drawn, Key
 from infeed_server.transforms.option_types import Finite
@@ -79,7 +79,7 @@ class RandomAffine(RandomWarp):
         zero, inverse = tf.zeros([]), 1 / factor
         scaled = tf.linalg.diag(tf.stack([inverse, inverse, 1.0]))
         # As torchvision composes them: the picture is sheared by x, then y, scaled, and turned.
-        linear = shear(x, zero) @ shear(zero, y) @ scaled @ rotation(-angle)
+        linear = product(shear(x, zero), shear(zero, y), scaled, rotation(-angle))
         middle = centre(shape)
         return {
             "angle": angle,
@@ -88,7 +88,7 @@ class RandomAffine(RandomWarp):
             "y": shift[1],
             "shear_x": shears[0],
             "shear_y": shears[1],
-            "matrix": about(middle, linear) @ translation(-shift),
+            "matrix": product(about(middle, linear), translation(-shift)),
         }
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import tensorflow as tf
 from pydantic import BeforeValidator, Field, model_validator
@@ -24,6 +24,10 @@ from infeed_server.transforms.base import (
     Transform,
     describe_tensor,
 )
+from infeed_server.transforms.movement import Geometry, RandomGeometry
+
+_Move: TypeAlias = Callable[[Geometry, "tf.Tensor", Drawn], "tf.Tensor"]
+"""Moves pixels or points as a step does, by what it drew."""
 
 
 def _as_list(value: Any) -> Any:
@@ -31,20 +35,38 @@ def _as_list(value: Any) -> Any:
 
 
 class _Choice(RandomTransform):
-    """A transform that applies others. Their draws are made from its own key and their names, which
-    are numbered within it; so what it contains changes no draw outside."""
+    """A transform that applies one of several rows of others. Their draws are made from its own key
+    and their names, which are numbered within it; so what it contains changes no draw outside."""
 
     @property
     def parts(self) -> tuple[Transform, ...]:
         """The transforms that may be applied."""
         raise NotImplementedError(type(self).__name__)
 
+    def rows(self) -> list[tuple[Step, ...]]:
+        """Returns the steps of each choice."""
+        raise NotImplementedError(type(self).__name__)
+
+    def chosen(self, key: Key) -> tf.Tensor:
+        """Returns the number of the row that is applied."""
+        raise NotImplementedError(type(self).__name__)
+
+    def describe(self, chosen: int) -> Drawn:
+        """Returns what `draw` says of the choice."""
+        raise NotImplementedError(type(self).__name__)
+
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
+        fields = set()
         for part in self.parts:
-            if part.in_source or isinstance(part, Cache):
-                what = "a function in Python" if part.in_source else "a cache"
+            moving = part.movement
+            resizes = isinstance(moving, Geometry) and not _keeps_size(moving)
+            if part.in_source or resizes or isinstance(part, Cache):
+                what = "a function in Python" if part.in_source else part.name
                 raise ValueError(f"{what} cannot be applied to some samples; put it outside")
+            fields |= {moving.field} if isinstance(moving, Geometry) else set()
+        if len(fields) > 1:
+            raise ValueError(f"moves {' and '.join(sorted(fields))}; make a choice for each")
         return self
 
     @cached_property
@@ -56,6 +78,14 @@ class _Choice(RandomTransform):
     @override
     def has_other_code(self) -> bool:
         return any(part.has_other_code for part in self.parts)
+
+    @property
+    @override
+    def movement(self) -> Transform | None:
+        for part in self.parts:
+            if isinstance(moving := part.movement, Geometry):
+                return _Movement(field=moving.field, choice=self, draw=self.given_name)
+        return None
 
     @override
     def fields(self) -> set[str] | None:
@@ -73,10 +103,16 @@ class _Choice(RandomTransform):
         own = self.model_dump(mode="json", by_alias=True, exclude={"transform", "transforms"})
         return {self.name: own | {"draw": self.draw_name, "of": parts}}
 
-    def _run(self, steps: Sequence[Step], sample: Sample, key: Key) -> Sample:
-        """Applies some of the steps. Raises `ConfigError` where the fields become others."""
-        result = sample
-        for step in steps:
+    @override
+    def apply(self, sample: Sample, key: Key) -> Sample:
+        branches = [partial(self._run, row, sample, key) for row in self.rows()]
+        chosen: Sample = tf.switch_case(self.chosen(key), branches)
+        return chosen
+
+    def _run(self, row: Sequence[Step], sample: Sample, key: Key) -> Sample:
+        """Applies steps. Raises `ConfigError` where the fields become others."""
+        result = dict(sample)
+        for step in row:
             result = apply_step(step, result, key)
         before, after = (
             {name: (x.dtype, x.shape.rank) for name, x in fields.items()}
@@ -90,10 +126,12 @@ class _Choice(RandomTransform):
             )
         return result
 
-    def _draws(self, steps: Sequence[Step], sample: Sample, key: Key) -> Drawn:
-        """Returns the draws of some of the steps, each with the step's name before it."""
-        drawn: Drawn = {}
-        for step in steps:
+    @override
+    def draw(self, sample: Sample, key: Key) -> Drawn:
+        """Returns the choice, and the draws of its steps, each with the step's name before it."""
+        chosen = int(self.chosen(key))
+        drawn = self.describe(chosen)
+        for step in self.rows()[chosen]:
             if step[1].random:
                 of_step = step[1].draw(sample, step_key(step, key))
                 drawn |= {f"{step[1].name}.{name}": value for name, value in of_step.items()}
@@ -101,10 +139,57 @@ class _Choice(RandomTransform):
         return drawn
 
 
+class _Movement(RandomGeometry):
+    """How a choice moves a picture: as the steps that it chooses for the sample's key."""
+
+    choice: _Choice
+
+    @property
+    @override
+    def draw_name(self) -> str:
+        return self.choice.draw_name
+
+    @override
+    def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
+        return {"key": key, "shape": shape}
+
+    @override
+    def apply_pixels(
+        self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
+    ) -> tf.Tensor:
+        def moved(step: Geometry, pixels: tf.Tensor, of_step: Drawn) -> tf.Tensor:
+            return step.apply_pixels(pixels, of_step, nearest=nearest, fill=fill)
+
+        return self._move(moved, pixels, drawn)
+
+    @override
+    def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
+        def moved(step: Geometry, points: tf.Tensor, of_step: Drawn) -> tf.Tensor:
+            return step.apply_points(points, of_step, shape)
+
+        return self._move(moved, points, drawn)
+
+    def _move(self, move: _Move, x: tf.Tensor, drawn: Drawn) -> tf.Tensor:
+        def by(row: Sequence[Step]) -> tf.Tensor:
+            result = tf.identity(x)
+            for step in row:
+                if isinstance(moving := step[1].movement, Geometry):
+                    of_step = moving.draw_shape(drawn["shape"], step_key(step, drawn["key"]))
+                    result = move(moving, result, of_step)
+            return result
+
+        branches = [partial(by, row) for row in self.choice.rows()]
+        return tf.ensure_shape(tf.switch_case(self.choice.chosen(drawn["key"]), branches), x.shape)
+
+
+def _keeps_size(moving: Geometry) -> bool:
+    return type(moving).result_size is Geometry.result_size
+
+
 class RandomApply(_Choice):
     """Applies one transform, or several in a row, to a part of the samples.
 
-    Result: types kept; other sizes where the transform makes some.
+    Result: types and shapes kept.
     """
 
     transform: Annotated[TransformList, Field(min_length=1), BeforeValidator(_as_list)]
@@ -122,27 +207,23 @@ class RandomApply(_Choice):
         resolved = tuple(part.resolve(base) for part in self.transform)
         return type(self)(transform=resolved, probability=self.probability, draw=self.given_name)
 
-    def _is_applied(self, key: Key) -> tf.Tensor:
-        return tf.random.stateless_uniform([], key) < self.probability
+    @override
+    def rows(self) -> list[tuple[Step, ...]]:
+        return [(), self.steps]
 
     @override
-    def apply(self, sample: Sample, key: Key) -> Sample:
-        transformed = partial(self._run, self.steps, sample, key)
-        chosen: Sample = tf.cond(self._is_applied(key), transformed, lambda: dict(sample))
-        return chosen
+    def chosen(self, key: Key) -> tf.Tensor:
+        return tf.cast(tf.random.stateless_uniform([], key) < self.probability, tf.int32)
 
     @override
-    def draw(self, sample: Sample, key: Key) -> Drawn:
-        is_applied = self._is_applied(key)
-        return {"applied": is_applied} | (
-            self._draws(self.steps, sample, key) if bool(is_applied) else {}
-        )
+    def describe(self, chosen: int) -> Drawn:
+        return {"applied": tf.constant(bool(chosen))}
 
 
 class OneOf(_Choice):
     """Applies one of several transforms, drawn for each sample.
 
-    Result: types kept; other sizes where a transform makes some.
+    Result: types and shapes kept.
 
     Random: yes
     """
@@ -172,19 +253,16 @@ class OneOf(_Choice):
         resolved = tuple(part.resolve(base) for part in self.transforms)
         return type(self)(transforms=resolved, weights=self.weights, draw=self.given_name)
 
-    def _chosen(self, key: Key) -> tf.Tensor:
+    @override
+    def rows(self) -> list[tuple[Step, ...]]:
+        return [(step,) for step in self.steps]
+
+    @override
+    def chosen(self, key: Key) -> tf.Tensor:
         weights = self.weights or (1.0,) * len(self.transforms)
         limits = [sum(weights[: end + 1]) / sum(weights) for end in range(len(weights) - 1)]
         return tf.reduce_sum(tf.cast(tf.random.stateless_uniform([], key) >= limits, tf.int32))
 
     @override
-    def apply(self, sample: Sample, key: Key) -> Sample:
-        branches = [partial(self._run, [step], sample, key) for step in self.steps]
-        chosen: Sample = tf.switch_case(self._chosen(key), branches)
-        return chosen
-
-    @override
-    def draw(self, sample: Sample, key: Key) -> Drawn:
-        step = self.steps[int(self._chosen(key))]
-        chosen = tf.constant(f"transforms[{step[0]}].{step[1].name}")
-        return {"chosen": chosen} | self._draws([step], sample, key)
+    def describe(self, chosen: int) -> Drawn:
+        return {"chosen": tf.constant(f"transforms[{chosen}].{self.transforms[chosen].name}")}

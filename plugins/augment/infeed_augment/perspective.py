@@ -9,7 +9,7 @@ import tensorflow as tf
 from pydantic import Field
 from typing_extensions import override
 
-from infeed_augment.warp import Interpolation, Matrix, RandomWarp
+from infeed_augment.warp import Interpolation, Matrix, RandomWarp, product
 from infeed_server.transforms.base import Drawn, Key
 
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
@@ -39,7 +39,7 @@ class RandomPerspective(RandomWarp):
         to_shares = tf.linalg.diag(tf.concat([1 / size, [1.0]], 0))
         to_pixels = tf.linalg.diag(tf.concat([size, [1.0]], 0))
         moved = corners + way * (1 - 2 * corners)
-        matrix = to_pixels @ tf.linalg.inv(_square_to(moved)) @ to_shares
+        matrix = product(to_pixels, tf.linalg.inv(_square_to(moved)), to_shares)
         drawn = {f"corner{n}.{axis}": moved[n, i] for n in range(4) for i, axis in enumerate("xy")}
         return {"moved": is_moved, **drawn, "matrix": tf.where(is_moved, matrix, tf.eye(3))}
 

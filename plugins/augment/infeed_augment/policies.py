@@ -24,6 +24,7 @@ from infeed_augment.warp import (
     about,
     centre,
     move_points,
+    product,
     rotation,
     shear,
     translation,
@@ -204,4 +205,4 @@ def _matrix(shape: tf.Tensor, chosen: tf.Tensor, magnitude: tf.Tensor) -> Matrix
         tf.where(chosen == _OPERATIONS.index(name), magnitude, 0.0) for name in _GEOMETRIC
     )
     turned = about(centre(shape), rotation(turn))
-    return shear(of_x, of_y) @ translation(-tf.stack([along_x, along_y])) @ turned
+    return product(shear(of_x, of_y), translation(-tf.stack([along_x, along_y])), turned)

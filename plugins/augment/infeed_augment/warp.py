@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Annotated, Literal, TypeAlias
 
 import tensorflow as tf
@@ -45,7 +46,8 @@ class RandomWarp(RandomGeometry):
 def warp(pixels: tf.Tensor, matrix: Matrix, interpolation: Interpolation, fill: float) -> tf.Tensor:
     """Returns a picture of the same size."""
     shift = translation(tf.constant([0.5, 0.5]))
-    of_numbers = tf.linalg.inv(shift) @ matrix @ shift  # the operation counts from pixels' centres
+    # The operation counts from pixels' centres.
+    of_numbers = product(tf.linalg.inv(shift), matrix, shift)
     coefficients = tf.reshape(of_numbers / of_numbers[2, 2], [9])[:8]
     kind = pixels.dtype if pixels.dtype.name in _TYPES else tf.int32
     if interpolation == "bilinear" and kind.is_integer:
@@ -66,7 +68,7 @@ def warp(pixels: tf.Tensor, matrix: Matrix, interpolation: Interpolation, fill: 
 def move_points(points: tf.Tensor, matrix: Matrix) -> tf.Tensor:
     """Returns where points [..., 2] of the picture are in the result."""
     homogeneous = tf.concat([points, tf.ones_like(points[..., :1])], -1)
-    moved = tf.linalg.matvec(tf.linalg.inv(matrix), homogeneous)
+    moved = tf.reduce_sum(tf.linalg.inv(matrix) * homogeneous[..., tf.newaxis, :], -1)
     return moved[..., :2] / moved[..., 2:]
 
 
@@ -96,7 +98,13 @@ def shear(x: tf.Tensor, y: tf.Tensor) -> Matrix:
 
 def about(point: tf.Tensor, matrix: Matrix) -> Matrix:
     """Returns the same matrix with another origin."""
-    return translation(point) @ matrix @ translation(-point)
+    return product(translation(point), matrix, translation(-point))
+
+
+def product(*matrices: Matrix) -> Matrix:
+    """Returns the product of matrices."""
+    # Not by `@`, whose kernels have different bits.
+    return reduce(lambda a, b: tf.reduce_sum(a[:, :, tf.newaxis] * b, 1), matrices)
 
 
 def _matrix(*rows: list[tf.Tensor]) -> Matrix:

@@ -132,7 +132,8 @@ def with_targets(steps: Sequence[Step], targets: Mapping[str, Target]) -> list[S
                 f"{name!r} is a target of {targets[name].of!r}, and moves with it; leave this out",
                 at=("transforms", ordinal, step.name),
             )
-        moved = step if isinstance(step, Geometry) and name in pictures else None
+        movement = step.movement
+        moved = movement if isinstance(movement, Geometry) and name in pictures else None
         if isinstance(step, DecodeImage) and step.field in pictures.keys() & last:
             result.append((ordinal, MeasurePicture(field=step.field, decode=step)))
             measured.add(step.field)
@@ -175,7 +176,7 @@ def target_specs(targets: Mapping[str, Target], fields: Spec) -> tuple[TargetSpe
 
 def _moved(step: Transform) -> str:
     """Returns the field that a step moves; empty for another step."""
-    return step.field if isinstance(step, Geometry) else ""
+    return movement.field if isinstance(movement := step.movement, Geometry) else ""
 
 
 def _size_of(picture: str) -> str:

@@ -50,13 +50,14 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
     samples = FirstSamples(source)
     targets = {n for _, step in steps if isinstance(step, MoveTargets) for n in step.targets}
     for number, (ordinal, step) in enumerate(steps):
-        if not isinstance(step, RandomGeometry) or step.given_name:
+        moving = step.movement
+        if not isinstance(moving, RandomGeometry) or moving.given_name:
             continue
-        moved = _follow(step.field, number, steps, stages)
+        moved = _follow(moving.field, number, steps, stages)
         grids = {tuple(stage.spec.shape[:2]) for stage in moved if stage.spec.shape.rank}
         for name in stages[number]:
             followed = [*_follow(name, number, steps, stages)]
-            if name in targets or name == step.field or not followed[-1].name:
+            if name in targets or name == moving.field or not followed[-1].name:
                 continue
             decoded = [stage for stage in followed if stage.spec.dtype != tf.string]
             for stage in decoded or followed[:1]:
@@ -65,16 +66,16 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
                     break
             if reason:
                 kind = "mask" if "picture" in reason else "boxes"
-                kind = kind if step.field == "image" else f"{{{kind}: {{of: {step.field}}}}}"
+                kind = kind if moving.field == "image" else f"{{{kind}: {{of: {moving.field}}}}}"
                 later = ", decoded later" if stage.spec != followed[0].spec else ""
                 with within("transforms", ordinal):
                     raise step.error(
-                        f"field {step.field!r} would be moved at random, and not {name!r}, {reason}"
-                        f" ({describe_tensor(stage.spec)}{later}); say what it is, and it moves "
-                        f"too: targets: {{{name}: {kind}}}, docs/pipelines.md, Targets; only "
-                        f"if the places in {name!r} are not those in {step.field!r}, name the "
+                        f"field {moving.field!r} would be moved at random, and not {name!r}, "
+                        f"{reason} ({describe_tensor(stage.spec)}{later}); say what it is, and it "
+                        f"moves too: targets: {{{name}: {kind}}}, docs/pipelines.md, Targets; only "
+                        f"if the places in {name!r} are not those in {moving.field!r}, name the "
                         f"draws, which moves nothing else: draw: "
-                        f"{step.name.replace('random', step.field)}"
+                        f"{step.name.replace('random', moving.field)}"
                     )
 
 

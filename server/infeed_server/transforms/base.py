@@ -63,6 +63,11 @@ class Transform(Definition):
         return False
 
     @property
+    def movement(self) -> Transform | None:
+        """How it moves a picture, as a `Geometry`, by which targets move too; None: it does not."""
+        return None
+
+    @property
     def draw_name(self) -> str:
         """The name that the key of a random transform is made from, whatever stands before it."""
         raise NotImplementedError(type(self).__name__)

@@ -22,6 +22,11 @@ class Geometry(FieldTransform):
     depends on the picture's shape and the key alone. So a mask, boxes and points move with it.
     """
 
+    @property
+    @override
+    def movement(self) -> Geometry:
+        return self
+
     def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:  # noqa: ARG002
         """Returns what is drawn for a picture of this shape, which begins with height and width."""
         return {}

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from pydantic import TypeAdapter, ValidationError
 
+import infeed
 from infeed.shared.errors import ConfigError
 from infeed_augment.choice import OneOf, RandomApply
 from infeed_augment.colour import RandomBrightness
@@ -19,6 +20,7 @@ from infeed_server.pipeline.sample_graph import step_key
 from infeed_server.transforms import (
     AnyTransform,
     Cast,
+    RandomCrop,
     RandomFlipLeftRight,
     Transform,
 )
@@ -100,7 +102,7 @@ def test_a_function_of_the_user_is_found_and_identified(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_chosen_is_refused(spec: Any) -> None:
-    with pytest.raises(ValidationError, match="a cache cannot be applied to some samples"):
+    with pytest.raises(ValidationError, match="cache cannot be applied to some samples"):
         parse({"random_apply": {"transform": "cache"}})
     with pytest.raises(ValidationError, match="a function in Python cannot be applied"):
         parse({"random_apply": {"transform": {"map": {"function": "a:b", "python": True}}}})
@@ -111,3 +113,48 @@ def test_what_cannot_be_chosen_is_refused(spec: Any) -> None:
             RandomApply(transform=Cast(field="x", dtype="float32")),
             {"x": tf.TensorSpec([8, 8, 3], tf.uint8)},
         )
+    with pytest.raises(ValidationError, match="random_crop cannot be applied to some samples"):
+        RandomApply(transform=RandomCrop(field="x", size=(2, 2)))
+    with pytest.raises(ValidationError, match="moves x and y; make a choice for each"):
+        RandomApply(transform=tuple(RandomFlipLeftRight(field=field) for field in ("x", "y")))
+
+
+DEFINITION = """
+pipelines:
+  n:
+    source: {{arrays: {folder}/n.npz}}
+    targets: {{mask: mask, points: keypoints}}
+    transforms:
+      - one_of:
+          transforms:
+            - random_apply: {{transform: {{random_flip_left_right: {{field: image}}}}}}
+            - random_rotation: {{field: image, degrees: 80}}
+            - invert: {{field: image}}
+      - rand_augment: {{field: image, operations: 1}}
+    batch: {{size: 60}}
+"""
+
+
+def test_masks_and_points_move_as_is_chosen(serve: Any, tmp_path: Path) -> None:
+    image = np.zeros((60, 41, 41, 3), np.uint8)
+    image[:, 14:18, 22:26] = 200
+    mask = image[..., 0] // 100
+    points = np.tile(np.float32([[24.0, 16.0]]), (60, 1, 1))
+    np.savez(tmp_path / "n.npz", image=image, mask=mask, points=points)
+    server = serve(DEFINITION.format(folder=tmp_path))
+    with infeed.connect(str(server.address), "n", epochs=1) as feed:
+        batch = next(feed)
+    columns = np.arange(41) + 0.5
+    found = set()
+    for pixels, moved, point in zip(batch["image"], batch["mask"], batch["points"], strict=True):
+        count = moved.astype(float).sum()
+        assert count > 0
+        place = [(moved.sum(axis) * columns).sum() / count for axis in (0, 1)]
+        np.testing.assert_allclose(place, point[0], atol=0.8)
+        is_bright = abs(int(pixels[moved > 0].mean()) - int(pixels[moved == 0].mean())) > 5
+        assert is_bright
+        found.add(tuple(point[0].round(1)))
+    assert len(found) > 15
+    torn = DEFINITION.replace("targets: {{mask: mask, points: keypoints}}", "")
+    with pytest.raises(ConfigError, match=r"one_of: field 'image' would be moved at random"):
+        serve(torn.format(folder=tmp_path))
