@@ -99,7 +99,7 @@ def test_json_of_a_bad_file(folder: Path) -> None:
         "line": 4,
         "path": "pipelines.p.shufle",
         "message": "unknown key 'shufle' (did you mean 'shuffle'?); allowed: add, batch, "
-        "on_error, quarantine, remove, shuffle, skip, source, transforms",
+        "on_error, quarantine, remove, shuffle, skip, source, targets, transforms",
     }
 
 
