@@ -19,7 +19,7 @@ COPIES = 16
 """Copies of each photo: an epoch of 500 photos would measure what the first of a kind takes."""
 
 EVERY = 100
-"""One photo of so many is cut off in its middle."""
+"""One photo of this number is cut off in its middle."""
 
 BATCH = 32
 

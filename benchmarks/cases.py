@@ -333,7 +333,7 @@ CASES: dict[str, Case] = {
     "cache-disk": _epochs("disk", 1.0, 5.0),
     "cache-half": _epochs("memory", 0.5, 1.7),
     "bad-samples": Case(
-        "the first epoch of photos, of which 1 % are cut off ÷ none", bad_samples.compare
+        "the first epoch of photos, 1 % of them cut off ÷ none", bad_samples.compare
     ),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
     "mixtures": Case("the order of mixtures of 2 to 256 parts", mixtures.compare),

@@ -155,7 +155,7 @@ def delayed_server(server: Server, delay_ms: float) -> Server:
 
 @contextmanager
 def infeed_on_flows(*rates: float, options: str = "") -> Iterator[Running]:
-    """Runs `infeed serve` behind a link with so many bytes per second on each connection of a
+    """Runs `infeed serve` behind a link with a limit of bytes per second on each connection of a
     consumer, whose other options of `connect` are a query."""
     with infeed() as running, throttled(running.address, rates) as address:
         yield Running(f"{address}?connections={len(rates)}&{options}", running.pids)

@@ -160,7 +160,7 @@ SITUATIONS = {
 
 
 def measure(run: Run, folder: Path, seconds: float) -> Stats:
-    """Returns the statistics of a training of so many seconds."""
+    """Returns the statistics of a training of some seconds."""
     with ExitStack() as stack:
         addresses = [
             stack.enter_context(_server(folder, number, run)) for number in range(run.servers)

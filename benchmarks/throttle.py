@@ -1,4 +1,4 @@
-"""Throttling TCP proxy on loopback: a link of so many bytes per second, towards the trainer."""
+"""Throttling TCP proxy on loopback: a link of limited rate, towards the trainer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Link:
         self._lock = threading.Lock()
 
     def wait(self, size: int) -> None:
-        """Returns when so many bytes have passed."""
+        """Returns when this number of bytes has passed."""
         with self._lock:
             self._free_at = max(self._free_at, time.monotonic()) + size / self._rate
             free_at = self._free_at

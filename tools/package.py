@@ -206,7 +206,7 @@ def check(sdist: Path, wheel: Path, release: str | None, repository: str | None)
     ]
     tops = {name.partition("/")[0] for name in in_wheel if ".dist-info/" not in name}
     problems += [f"the wheel has {name}" for name in tops - {Path(path).name for path in PACKAGES}]
-    # Whatever git has in the packages, pages and scripts of the dashboard too.
+    # All that git has in the packages, pages and scripts of the dashboard too.
     expected = {
         name.removeprefix(f"{Path(package).parent}/")
         for package in PACKAGES

@@ -30,6 +30,11 @@ GENERATED = ("client/infeed/v1/",)
 SELF = "tools/prose.py"
 
 BANNED = {
+    r"as\s+of": "as in, as for, at, or: like",
+    r"but\s+for": "except",
+    r"is\s+of": "has, belongs to, or: comes from",
+    r"so\s+many": "the number",
+    r"whatever": "all that, any, or: under any",
     r"anew": "again, or: re-…",
     r"anybody|anyone": "name the client, peer, rank or thread",
     r"for\s+ever": "forever, or: without a timeout",
@@ -46,7 +51,12 @@ MAX_TEST_NAME = 60
 """Characters of a test's name: more, and it is a sentence, not a condition and a result."""
 
 _PROSE = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
-_OF_WHICH = re.compile(r"(?:^#?\s*|[.:]\s+|\"\"\")Of which\b")
+_OF_WHICH = re.compile(
+    r"(?<!\ball)(?<!\bone)(?<!\beach)(?<!\bsome)(?<!\bnone)(?<!\bboth)(?<!\bmany)"
+    r"[\s#]+of\s+which\b",
+    re.IGNORECASE,
+)
+"""`of which`, except behind a word that counts, as in `each of which`."""
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NOT_A_NOUN = ("How", "What", "When", "Where", "Whether", "Which", "Who", "Why")
@@ -128,7 +138,7 @@ def _banned_words(path: Path, first_line: int, text: str) -> Iterator[Violation]
 
     for match in _OF_WHICH.finditer(text):
         line = first_line + text.count("\n", 0, match.start())
-        yield Violation(path, line, "a sentence begins with 'Of which': name the subject")
+        yield Violation(path, line, "'of which': whose, where, or a sentence of its own")
 
 
 def _names(path: Path, module: ast.Module) -> Iterator[Violation]:

@@ -19,7 +19,7 @@ class Batch(dict[str, Array]):
     sample_ids  int64 for each slot: the sample's number in the source, -1 for an empty slot
     mask        bool for each slot: whether it holds a sample. In an empty slot a field is zero, or
                 what the option `empty` has for it
-    source      str for each slot: the part of a mixture that its sample is of, or an empty one
+    source      str for each slot: the part of a mixture that has its sample; empty without parts
 
     For JAX it is a container as a dict is: `jax.tree.map(f, batch)` returns a plain dict.
     """

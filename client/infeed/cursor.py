@@ -235,7 +235,7 @@ class ShardPlan:
 
 
 def is_of_other_algorithm(fingerprint: str, served: str) -> bool:
-    """Returns whether a fingerprint is of an infeed that makes batches otherwise."""
+    """Returns whether an infeed that makes other batches has made a fingerprint."""
     return fingerprint[:_ALGORITHM] != served[:_ALGORITHM]
 
 

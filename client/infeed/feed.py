@@ -191,7 +191,7 @@ class Feed(Iterator[Batch]):
 
         `connect(..., state=...)` resumes there, with any world size. Without a guarantee of resume
         it has `"resumable": False`, and the first one logs a warning. With `steps` it is the cursor
-        after the first so many batches, for a consumer that takes batches in advance.
+        after that number of batches, for a consumer that takes batches in advance.
         """
         if steps is not None:
             steps = check_integer("steps", steps, 0, self.delivered)

@@ -89,8 +89,8 @@ class Run:
         part = next(self.parts(first, end))
         if part != (first, end):
             raise InvalidRequestError(
-                f"steps ({first}, {end}) lie in several passes or segments of the run, the first "
-                f"of which has steps {part}; ask for each part"
+                f"steps ({first}, {end}) lie in several passes or segments of the run; the first "
+                f"of them has steps {part}; ask for each part"
             )
         segment = self.at_step(first)
         if segment is None or segment is self.lineage[-1]:

@@ -16,7 +16,7 @@ STARVED_THRESHOLD_SECONDS = 0.001
 """Wait for a batch from which on a step counts as starved."""
 
 _MAX_WAITS = 10_000
-"""Waits of which the quantiles are: more show events of longer ago."""
+"""Waits that the quantiles cover: more show events of longer ago."""
 
 _SUMS = ("steps", "samples", "starved_steps", "bytes", "reconnects", "left_out", "hedges")
 """Fields of `Stats` that add up over several feeds."""

@@ -147,7 +147,7 @@ with infeed.connect(address, "stripes", epochs=1, state=cursor) as feed:
 
 # %%
 ids = np.concatenate(seen)
-print("delivered:", len(ids), "images, of which different:", len(np.unique(ids)))
+print("delivered:", len(ids), "images, different ones:", len(np.unique(ids)))
 assert sorted(ids) == list(range(640))
 
 with infeed.connect(address, "stripes", epochs=1) as feed:

@@ -127,7 +127,7 @@ def decode_batch(  # noqa: PLR0913 - the arguments of the compiled function
     parts    [n, 4] int32: the height and width of the resized window, and the top and left of the
              part of it that is wanted; default: all of it
     orientations  [n] uint8: of EXIF, 1 to 8, by which a picture is turned first; default: 1
-    antialias  as of tf.image.resize
+    antialias  as in tf.image.resize
 
     Returns a status for each picture: 0, or the place in `STATUS` of the reason for a refusal,
     which leaves its part of `out` undefined. The pixels are what `tf.io.decode_jpeg(channels=3)`

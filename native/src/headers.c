@@ -30,7 +30,7 @@ static Status read_frame(Picture *p, const uint8_t *body, int n) {
     if (i == 0) p->h = h, p->v = v;
     else if (h != 1 || v != 1) return SAMPLING;
   }
-  if (p->components == 1) {  // one component has blocks of its own, whatever its factors
+  if (p->components == 1) {  // one component has blocks of its own, with any factors
     if (p->h < 1 || p->h > 4 || p->v < 1 || p->v > 4) return DAMAGED;
     p->h = p->v = 1;
   }

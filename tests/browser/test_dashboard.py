@@ -166,7 +166,7 @@ def test_axe_finds_nothing(
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """A folder of JPEGs, of which two are truncated."""
+    """A folder of JPEGs, two of them truncated."""
     folder = tmp_path / "images"
     folder.mkdir()
     rows, columns = np.mgrid[0:60, 0:80]

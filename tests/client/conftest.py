@@ -106,7 +106,7 @@ class Server:
         self, request: service.ListPipelinesRequest, context: grpc.ServicerContext
     ) -> service.ListPipelinesResponse:
         first = int(request.page_token or 0)
-        last = first + 2  # small pages, whatever the request
+        last = first + 2  # small pages, for any request
         names = sorted(self.pipelines)
         return service.ListPipelinesResponse(
             pipelines=[self.pipelines[name].spec.to_proto() for name in names[first:last]],

@@ -184,8 +184,8 @@ def test_empty_slots_have_the_values_that_were_asked_for(arrays: Any, finish: An
             {},
             r"'labels' cannot be -100: .* \(did you mean 'label'\?\); fields",
         ),
-        ({"image": -1}, {}, "'image' cannot be -1: it is of type uint8; cast it in the pipeline"),
-        ({"label": 0.5}, {}, "'label' cannot be 0.5: it is of type int64"),
+        ({"image": -1}, {}, "'image' cannot be -1: its type is uint8; cast it in the pipeline"),
+        ({"label": 0.5}, {}, "'label' cannot be 0.5: its type is int64"),
         ({"image": 1}, {"finish": "none"}, 'left to the consumer; give finish="trainer"'),
     ],
 )

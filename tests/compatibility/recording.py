@@ -1,7 +1,7 @@
 """A recording: the bytes of each connection of one session, and the schema that they had.
 
 recordings/VERSION/session.json    connections (hex) and what the trainer received
-recordings/VERSION/schema.binpb    descriptors of the .proto files, as of that release
+recordings/VERSION/schema.binpb    descriptors of the .proto files of that release
 """
 
 from __future__ import annotations

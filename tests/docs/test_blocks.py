@@ -14,7 +14,7 @@ RUN_BY = {
     "toml": "tests/plugins/test_extending.py",
     "yaml": "tests/docs/test_definitions.py",
 }
-"""Language → the tests that run its blocks, but for the pages of `test_programs.TESTED_BY` and
+"""Language → the tests that run its blocks, except the pages of `test_programs.TESTED_BY` and
 `doc_blocks.FOLLOWED`."""
 
 SHOWN = {"json", "text"}
@@ -46,7 +46,7 @@ NOT_RUN = {
 @pytest.mark.parametrize("page", doc_blocks.PAGES)
 def test_blocks_have_a_language(page: str) -> None:
     for block in doc_blocks.read(page):
-        assert block.language in {*RUN_BY, *SHOWN}, f"{block} is of no language that is run"
+        assert block.language in {*RUN_BY, *SHOWN}, f"{block} has a language that is not run"
         if block.language in SHOWN:
             assert block.not_run is None, f"{block} is not run in any case"
             shown = block.code.lstrip()

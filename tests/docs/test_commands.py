@@ -84,7 +84,7 @@ class Shell:
 
     def _run_infeed(self, words: list[str]) -> None:
         if words[0] == "loadtest":
-            # The load that the page asks for, shorter, and whatever this machine makes of it.
+            # The load that the page asks for, shorter, with any result of this machine.
             words = [*words, "--duration", "1", "--trainers", "2"]
         elif words[0] == "profile":
             words = [*words, "--seconds", "0.5"]

@@ -33,7 +33,7 @@ BLOCKS = [
     and not re.match(r"# \w+\.py\n", block.code)
     and not re.search(r"infeed\.(jax|torch)", block.code)
 ]
-"""All others, but for modules of definitions, which `test_definitions.py` uses, and blocks of JAX
+"""All others, except modules of definitions, which `test_definitions.py` uses, and blocks of JAX
 and PyTorch, which tests of those run: processes of other tests fork."""
 
 

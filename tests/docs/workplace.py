@@ -19,7 +19,7 @@ from tests.harness.tfds import IMAGE, LABEL, feature, features_dict, sequence, w
 from tests.harness.tfrecords import example, write_records
 
 PHOTOS = ["n01440764_10026.JPEG", *(f"{number:06}.jpg" for number in range(1599))]
-"""An epoch has 50 steps of 32, so one begins at steps 300 and 4000, of which the pages speak."""
+"""An epoch has 50 steps of 32, so one begins at steps 300 and 4000, which the pages name."""
 COUNT = 130
 """Samples of the other data sets: a batch or more."""
 _REST = """

@@ -80,7 +80,7 @@ def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
     (tmp_path / "part-1.tfrecord").write_bytes(content)
     run = command_line.run("index", "part-*.tfrecord", "--rebuild", cwd=tmp_path)
     assert run.status == 0, run.stderr
-    assert "11 records in 2 files, of which 1 damaged" in run.stdout
+    assert "11 records in 2 files, 1 of them damaged" in run.stdout
     assert "part-1.tfrecord: 1 records are damaged, at byte 0: bad samples" in run.stderr
     with (tmp_path / "part-0.tfrecord").open("ab") as out:
         out.write(b"truncated")

@@ -38,7 +38,7 @@ def run(name: str, folder: Path) -> str:
 
 def test_restarted_server_loses_nothing(tmp_path: Path) -> None:
     output = run("first", tmp_path)
-    assert "delivered: 640 images, of which different: 640\n" in output
+    assert "delivered: 640 images, different ones: 640\n" in output
     assert output.endswith("in the order of an undisturbed epoch: True\n")
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", output)]
     assert len(losses) == 20

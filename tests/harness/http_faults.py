@@ -24,7 +24,7 @@ class Faults:
     delay: float = 0.0
     """Seconds before each response."""
     error_rate: float = 0.0
-    """503, as of an overloaded store."""
+    """503, as from an overloaded store."""
     cut_rate: float = 0.0
     """The connection ends in the middle of the body."""
     slow_rate: float = 0.0
@@ -33,7 +33,7 @@ class Faults:
     bytes_per_second: float = 0.0
     """Of each connection; 0: no limit."""
     ignores_range: bool = False
-    """The answer to a range is 200 with the whole object, as of some web servers."""
+    """The answer to a range is 200 with the whole object, as from some web servers."""
     is_down: bool = False
     """Each connection ends at once."""
     seed: int = 17

@@ -1,4 +1,4 @@
-"""GET over HTTP, whatever the status of the answer."""
+"""GET over HTTP, with any status of the answer."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _photo(rng: np.random.Generator) -> Image:
 
 
 def _shapes(rng: np.random.Generator, width: int, height: int) -> Image:
-    """Returns overlapping ellipses and rectangles, of which the small ones are more frequent."""
+    """Returns overlapping ellipses and rectangles; the small ones are more frequent."""
     from PIL import Image, ImageDraw
 
     def colour() -> tuple[Any, ...]:

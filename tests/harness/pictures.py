@@ -1,4 +1,4 @@
-"""Image files of unusual kinds, most of which Pillow cannot write."""
+"""Image files of unusual kinds; Pillow cannot write most of them."""
 
 from __future__ import annotations
 

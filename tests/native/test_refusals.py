@@ -1,4 +1,4 @@
-"""Refusals of the compiled decoder: what is unusual, and whatever TensorFlow refuses."""
+"""Refusals of the compiled decoder: what is unusual, and all that TensorFlow refuses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def two_frames() -> bytes:
 
 
 def short_segments(**options: Any) -> Iterator[bytes]:
-    """Yields records of which one segment lacks its last bytes."""
+    """Yields records with one segment that lacks its last bytes."""
     record = encode(PIXELS, quality=80, **options)
     begin = record.index(b"\xff\xda")
     for marker in range(0xD0, 0xD8):

@@ -274,7 +274,7 @@ class Simulation:
 
     def _check_end(self, error: InfeedError) -> None:
         servers, step = self._prefetcher.servers, self._prefetcher.coordinator._scheduler.next_step
-        # The error has taken the place of a step, unless it is of all servers.
+        # The error has taken the place of a step, unless all servers have it.
         confirmed = sum(step - 1 in server.failed_as_everywhere for server in servers)
         if isinstance(error, STEP_ERRORS) and confirmed >= min(2, len(servers)):
             return

@@ -108,8 +108,8 @@ def new_app(names: Sequence[str] = ()) -> typer.Typer:
 
 
 def _command(name: str) -> typer.Typer:
-    """Returns the app of a command. Where it is of no use, running it ends with the reason, which
-    the help has too."""
+    """Returns the app of a command. Where its package is at fault, running it ends with
+    the reason, which the help has too."""
     import typer  # noqa: PLC0415 - not in the light install
     from rich.markup import escape  # noqa: PLC0415
 

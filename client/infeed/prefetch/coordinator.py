@@ -24,7 +24,7 @@ from infeed.wire.received import EndOfData, ReceivedBatch
 
 class Coordinator:
     """Coordinates the servers of a feed, and passes their batches to `deliver` in order, and at
-    last the end of the feed, or its error. Not thread-safe, but for the methods that say so."""
+    last the end of the feed, or its error. Not thread-safe, except the methods that say so."""
 
     def __init__(
         self,

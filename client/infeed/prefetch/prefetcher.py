@@ -79,7 +79,7 @@ class Prefetcher:
             self._threads.append(BackgroundThread("infeed-finisher", self._finish_batches))
 
     def stats(self, *, has_ended: bool, closed: bool = False) -> Stats:
-        """Returns the statistics so far, as of the end of the feed if that was before."""
+        """Returns the statistics so far, or those at the end of the feed if that was before."""
         lost, missing = self._coordinator.lost_servers, self._coordinator.missing_servers
         report = self.reporter.report(has_ended=has_ended or closed)
         if self.recorder.earlier is not None:

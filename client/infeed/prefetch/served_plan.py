@@ -42,7 +42,7 @@ def served_plan(transport: Transport, pipeline: str, options: FeedOptions) -> Fe
 def find_pipeline(
     transport: Transport, name: str, fingerprint: str, timeout: float
 ) -> PipelineSpec:
-    """Returns the pipeline of a fingerprint, whatever its name; `name` is tried first. Raises
+    """Returns the pipeline of a fingerprint, under any name; `name` is tried first. Raises
     `FingerprintError` if there is none."""
     served = ""
     try:

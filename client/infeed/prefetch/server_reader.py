@@ -49,7 +49,7 @@ class ServerReader(BackgroundThread):
     """Reads one connection's stream on its own thread, and connects again when it is lost."""
 
     def __init__(self, server: str, shared: Shared, number: int = 0) -> None:
-        """`number` is of the connections to the server."""
+        """`number` counts the connections to the server."""
         super().__init__("infeed-reader", self._read_streams)
         self._server, self._number = server, number
         self._connections = shared.plan.connections_to(server)

@@ -9,7 +9,7 @@ _EWMA_DECAY = 0.8
 """Weight of the past in the moving averages: more follows a change of speed later."""
 
 _RATE_SECONDS, _RATE_BATCHES = 10.0, 50
-"""Bounds on what a rate is of: fewer batches come in bursts, over a long distance."""
+"""Bounds on the batches of a rate: fewer come in bursts, over a long distance."""
 
 
 @dataclass

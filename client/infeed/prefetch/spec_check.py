@@ -134,7 +134,7 @@ def check_empty(empty: Mapping[str, float], spec: Spec, pending: Sequence[Finish
         elif any(name in changed_fields(transform) for transform in pending):
             problem = 'its finish transforms are left to the consumer; give finish="trainer"'
         elif not _has(types[name], value):
-            problem = f"it is of type {types[name]}; cast it in the pipeline to one that has it"
+            problem = f"its type is {types[name]}; cast it in the pipeline to one that has it"
         if problem:
             raise InvalidRequestError(f"empty: field {name!r} cannot be {value}: {problem}")
 

@@ -40,7 +40,7 @@ def consumption(ranks: Collection[RankReport], world_size: int) -> float:
 
 
 def servers_in_use(ranks: Collection[RankReport], world_size: int) -> int:
-    """Returns how many servers feed a job, of which the ranks of some servers are known."""
+    """Returns the number of servers of a job, estimated from the ranks seen so far."""
     streams = max((rank.report.streams for rank in ranks), default=0)
     return math.ceil(streams * world_size / max(1, len({rank.rank for rank in ranks})))
 

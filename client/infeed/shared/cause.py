@@ -86,7 +86,7 @@ class Share(float):
 
 @dataclass(frozen=True)
 class Figures:
-    """The counters that a cause follows from. A share is of the time that the report covers."""
+    """The counters that a cause follows from. A share counts the time that the report covers."""
 
     busy: Share
     """The pipeline made batches: it waited for the source, or for the transforms."""

@@ -140,8 +140,8 @@ class InvalidRequestError(
 
 
 class CursorError(InfeedError, reason="CURSOR_MISMATCH", code="FAILED_PRECONDITION"):
-    """A cursor is of another pipeline, seed or fingerprint, or of a dataset without an order whose
-    reader no longer exists; the message has both values.
+    """A cursor belongs to another pipeline, seed or fingerprint, or to a dataset without an order
+    whose reader no longer exists; the message has both values.
 
     Remedy: restore the definition and the data of that run, or start again without `state`.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Returns text whose characters that cannot be seen are escapes, but for the ones of `keep`."""
+    """Returns the text with invisible characters escaped, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(

@@ -211,7 +211,7 @@ SAMPLE_COUNTS = (
 )
 _COUNTS = ("batches", "bytes", "python_samples", *SAMPLE_COUNTS)
 _SHARED = ("cores", "available_cores", "memory_bytes", "memory_limit_bytes", "python_workers")
-"""Each process has its share of these, whatever time its report covers."""
+"""Each process has its share of these, for any time that its report covers."""
 
 
 def merge_processes(reports: Iterable[ServerReport]) -> ServerReport:

@@ -31,7 +31,7 @@ class SlidingWindow:
         return not self._samples
 
     def sample(self, now: float, counters: Counters) -> None:
-        """Keeps the counters as of a monotonic time, unless the last sample is too new."""
+        """Keeps the counters at a monotonic time, unless the last sample is too new."""
         if not self._samples or now >= self._samples[-1][0] + SAMPLE_INTERVAL_SECONDS:
             self._samples.append((now, dict(counters)))
 

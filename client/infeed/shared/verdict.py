@@ -99,7 +99,7 @@ def judge(
         if not math.isfinite(demand):
             detail += ", for a training that does no work between batches"
     if enough is not None and enough <= max(len(reports), worst.report.streams):
-        enough = None  # so many are not enough now
+        enough = None  # that number is not enough now
     advice = advice_for(cause, reports, demand)
     return replace(verdict, cause=cause, detail=detail, servers=enough, advice=advice)
 

@@ -13,8 +13,8 @@ from infeed_server.transforms.base import Drawn, Key, RandomTransform, require_a
 from infeed_server.transforms.option_types import Range
 
 _UNIT = 1 << 12
-"""Sum of the weights. With values of 12 bits, sums have 24, which float32 holds exactly, whatever
-the order in which a convolution adds."""
+"""Sum of the weights. With values of 12 bits, sums have 24, which float32 holds exactly, in any
+order in which a convolution adds."""
 
 _FRACTION = 16
 """Steps of a value between the two passes: 255 of them have 12 bits."""

@@ -50,7 +50,7 @@ class Field:
         )
 
     def empty(self, rows: int) -> Array:
-        """Returns an array for so many values; arrays that vary are objects in it."""
+        """Returns an array for a number of values; arrays that vary are objects in it."""
         if self.varies:
             return np.empty(rows, object)
         return np.empty((rows, *self.shape), numpy_dtype(self.data_type))  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def is_convertible(data_type: str, target: str) -> bool:
 
 
 def to_value(value: Any) -> Value:
-    """Returns a value as an array. Raises `UnfitError`, and whatever its `__array__` raises."""
+    """Returns a value as an array. Raises `UnfitError`, and all that its `__array__` raises."""
     if isinstance(value, str | bytes | bytearray | memoryview):
         text = np.empty((), object)
         text[()] = _to_bytes(value)

@@ -19,7 +19,7 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class Mixture:
-    """The turns of named parts. `begins` are the first numbers of the stages, of which each has a
+    """The turns of named parts. `begins` are the first numbers of the stages, each of which has a
     weight for every part; `block` numbers are permuted together."""
 
     names: tuple[str, ...]

@@ -24,7 +24,7 @@ are: it is stopped, or its connection hangs, and a proxy may keep its stream ope
 _MAX_FEED_ID_CHARS = 8
 
 ReportOf = Callable[[str, float], ServerReport]
-"""Returns the report on a pipeline's last seconds, at most so many."""
+"""Returns the report on at most this number of a pipeline's last seconds."""
 
 
 @dataclass(eq=False)
@@ -40,7 +40,7 @@ class _Seat:
     """Its last report; None before the first, and when that is too old."""
     report_at: float | None = None
     held_shares: Mapping[str, float] = field(default_factory=dict)
-    """Shares of the last seconds, as of its last report."""
+    """Shares of the last seconds, by its last report."""
     _held: SlidingWindow = field(default_factory=SlidingWindow)
 
     @property

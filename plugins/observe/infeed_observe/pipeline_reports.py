@@ -87,7 +87,7 @@ class PipelineReports:
                 pipeline.report = self._report(pipeline, WINDOW_SECONDS)
 
     def report(self, pipeline: str, seconds: float = WINDOW_SECONDS) -> ServerReport:
-        """Returns the last ten seconds of a pipeline, or fewer, as of the last `update`."""
+        """Returns the last ten seconds of a pipeline, or fewer, at the last `update`."""
         watched = self._pipelines[pipeline]
         if seconds >= watched.report.seconds:
             return watched.report
@@ -120,7 +120,7 @@ def _available(report: ServerReport, idle_seconds: float | None) -> float:
 
 def _state_seconds(seconds: float, grown: Mapping[str, float]) -> dict[str, Any]:
     """Returns the time in each state, of several batch sizes together, which add up to `seconds`.
-    While one of them works, the pipeline has a request, whatever the others wait for. The time of
+    While one of them works, the pipeline has a request, although others wait. The time of
     repairs is time of the transforms, too."""
     active = {f"{state}_seconds": max(0.0, grown[f"{state}_seconds"]) for state in STATES}
     del active["no_request_seconds"]

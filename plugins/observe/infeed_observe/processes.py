@@ -35,7 +35,7 @@ _NO_ANSWER: Document = {"server": {"ready": False, "reason": "it does not answer
 
 
 class ServerProcesses(ParentInstrument, Collector):
-    """Shows several processes as one server at `--http`, as of the last `update`; their metrics
+    """Shows several processes as one server at `--http`, at the last `update`; their metrics
     have the label `process`.
 
     The server is ready when at least one process serves and all that serve are ready; a pipeline,

@@ -20,7 +20,7 @@ class Status:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.pipelines: dict[str, PipelineView] = {}
-        """The pipelines as of the last `update`."""
+        """The pipelines at the last `update`."""
         self._clock = clock
         self._desired = DesiredServers()
         self._missing_ranks = MissingRanks()

@@ -69,7 +69,7 @@ def checked_length(dataset: Any, label: str) -> int:
 
 
 def dataset_identity(dataset: Any, label: str) -> str:
-    """Returns the object's own identity. Raises `ConfigError`, and whatever its methods raise."""
+    """Returns the object's own identity. Raises `ConfigError`, and all that its methods raise."""
     for name in _ATTRIBUTES:
         value = getattr(dataset, name, None)
         if callable(value):

@@ -103,7 +103,7 @@ class WorkerPool:
             on_begin(process.pid)
             try:
                 answer = process.call(request)
-            except Exception:  # noqa: BLE001 - whatever it was, no next message can be found after it
+            except Exception:  # noqa: BLE001 - after any error, no next message can be found
                 ending = self._reap(process)
                 continue
             if isinstance(answer, InfeedError):

@@ -4,7 +4,7 @@
     DIRECTORY/segment-N    records; one process writes it at a time
 
 A record is written before its entry, and the hash in the entry covers the record and its index. So
-whatever a killed process, a full disk or a damaged block leaves behind is a sample that is not
+all that a killed process, a full disk or a damaged block leaves behind is a sample that is not
 kept. Nothing is truncated, and nothing is written twice where an entry may refer to it.
 """
 

@@ -29,7 +29,7 @@ _INSTALLED = tuple(
 """Folders of modules that are not local: of Python itself, and installed packages."""
 
 _INSTALLED_NAMES = frozenset({"site-packages", "dist-packages"})
-"""Names of such folders elsewhere, such as of another environment on PYTHONPATH."""
+"""Names of such folders elsewhere, such as in another environment on PYTHONPATH."""
 
 
 @cache
@@ -106,7 +106,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _parents(name: str) -> Iterator[str]:
-    """Yields `a`, `a.b`, `a.b.c` for `a.b.c`, unless `a` is of Python or infeed."""
+    """Yields `a`, `a.b`, `a.b.c` for `a.b.c`, unless `a` belongs to Python or infeed."""
     steps = name.split(".")
     if steps[0] not in sys.stdlib_module_names and steps[0] not in own_packages():
         for end in range(1, len(steps) + 1):

@@ -30,7 +30,7 @@ def graph_options() -> tf.data.Options:
     # tf.data's default is half of the host's memory, for each pipeline.
     options.autotune.ram_budget = cgroup.memory_bytes() // RAM_BUDGET_DIVISOR
     # A private pool: the thread that waits for requests would starve others in a shared one.
-    # TensorFlow's shared pools also count the host's CPUs, whatever the quota is.
+    # TensorFlow's shared pools also count the host's CPUs, not the quota.
     options.threading.private_threadpool_size = cpus + 1
     # Samples keep all CPUs busy; an operation that splits its work would only wake threads.
     options.threading.max_intra_op_parallelism = 1

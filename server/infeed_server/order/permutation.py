@@ -115,7 +115,7 @@ class FeistelPermutation:
 
 
 def stable_permutation(count: int, *key: int) -> ListedPermutation:
-    """Returns a permutation in O(count) memory, of which one more element changes one image:
+    """Returns a permutation in O(count) memory, where one more element changes one image:
     element n takes the place of a random one of those before it, which moves to place n. All
     permutations are equally likely."""
     images = array("q", bytes(8 * count))

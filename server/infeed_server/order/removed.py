@@ -58,7 +58,7 @@ class Filling:
 
 
 def _replace(values: Positions, old: Positions, new: Positions) -> Positions:
-    """Returns the values, of which each in `old`, sorted, is the one in `new` at its place."""
+    """Returns the values, where each in `old`, sorted, becomes the one in `new` at its place."""
     if not old.size:
         return values
     places = np.minimum(np.searchsorted(old, values), old.size - 1)

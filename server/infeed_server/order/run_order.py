@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """The order of a run. The parts are by their beginnings, the first of which is 0."""
+    """The order of a run. The parts are by their beginnings; the first is 0."""
 
     parts: tuple[Part, ...]
 
@@ -50,7 +50,7 @@ class RunOrder:
         return self.parts[-1].order
 
     def slots(self, start: int, count: int) -> Slots:
-        """Returns the samples at the positions [start, start + count), of which there is one."""
+        """Returns the samples at the positions [start, start + count), one at least."""
         found = [
             part.slots(low, high - low) for part, low, high in self.between(start, start + count)
         ]

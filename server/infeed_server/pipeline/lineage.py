@@ -33,7 +33,7 @@ def run_order(
         expected = (spec.fingerprint, order.seed, order.count, order.name)
         found = (last.fingerprint, last.seed, last.sample_count, last.shuffle)
         if found != expected or last.removed != len(removed):
-            raise ValueError(f"its last segment is of {found}, and the pipeline has {expected}")
+            raise ValueError(f"its last segment has {found}, and the pipeline has {expected}")
     except (ValueError, OverflowError) as error:
         raise InvalidRequestError(
             f"the run does not fit pipeline {spec.name!r}: {error}; see infeed amend",

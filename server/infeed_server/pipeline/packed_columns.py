@@ -18,7 +18,7 @@ _UNPACKED = {tf.uint32, tf.uint64}
 
 
 class PackedColumns:
-    """Columns whose large numbers are byte strings, of which a row that has none is empty."""
+    """Columns whose large numbers are byte strings; a row without one is empty."""
 
     def __init__(self, prefix: str, specs: Mapping[str, tf.TensorSpec]) -> None:
         self._specs = {prefix + name: (name, spec) for name, spec in specs.items()}
@@ -30,7 +30,7 @@ class PackedColumns:
         """The columns, per sample."""
 
     def pack(self, columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
-        """Returns columns of `rows.size` rows, which are empty but for those that are true."""
+        """Returns columns of `rows.size` rows, which are empty except those that are true."""
         packed: Columns = {}
         for column, spec in self.columns.items():
             is_bytes = spec.dtype == tf.string

@@ -39,7 +39,7 @@ _ANY_VALUE: dict[type[Transform], set[str]] = {
     RandomResizedCrop: {*_CROP_OPTIONS, "scale", "ratio"},
     RandomFlipLeftRight: {"field", "given_name"},
 }
-"""The steps of a chain, with the options of which any value is possible: of the others, the native
+"""The steps of a chain, with the options that may have any value: of the others, the native
 decoder does the default."""
 
 _LETTERS = {CenterCrop: "c", RandomCrop: "c", RandomResizedCrop: "x", RandomFlipLeftRight: "f"}

@@ -78,7 +78,7 @@ def columns_function(
         fields: Sample = mapped.batch(count).get_single_element()
         return fields
 
-    # Called without a check for other signatures, of which TensorFlow would warn.
+    # Called without a check for other signatures, about which TensorFlow would warn.
     return run.get_concrete_function()  # type: ignore[no-any-return]
 
 
@@ -107,7 +107,7 @@ def trace_columns(
         sample = parse(columns)
         stages.append(_specs(sample))
         origin = {id(value): name for name, value in sample.items()}
-        kept = [sample]  # an id is of this tensor as long as it lives
+        kept = [sample]  # an id means this tensor as long as it lives
         for step in steps:
             before, sample = sample, _apply_located(step, sample, key)
             stages.append(_specs(sample))

@@ -133,7 +133,7 @@ class ProcessGroup:
         """Starts the first process, and the others when it serves; returns when all do, or have
         exited, which must not keep those that serve from being used.
 
-        `stopped` waits for so many seconds and returns whether to give up. Raises `ServerError`
+        `stopped` waits for a number of seconds and returns whether to give up. Raises `ServerError`
         when the first process exits instead of serving; it logs the reason.
         """
         first, *others = self.processes
@@ -154,7 +154,7 @@ class ProcessGroup:
             process.restart_exited()
 
     def kill_hung(self, numbers: Iterable[int], seconds: float) -> None:
-        """Kills the processes with these numbers, which have not answered for so many seconds."""
+        """Kills the processes with these numbers, which have not answered for that time."""
         for process in map(self.processes.__getitem__, numbers):
             if process.status is None:
                 log.error("%s has not answered for %g s; killing it", process.name, seconds)

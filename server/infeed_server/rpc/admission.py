@@ -42,7 +42,7 @@ class Admission:
         """Open calls by client."""
         self._lock = threading.Lock()
         self.stopping = False
-        """Whether whatever comes is refused from now on."""
+        """Whether all new calls are refused."""
 
     def open_calls(self, kind: str) -> int:
         return self._open[kind].total()

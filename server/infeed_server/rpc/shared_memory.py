@@ -52,7 +52,7 @@ _PEER_TIMEOUT_SECONDS = 1.0
 """Time for a client to send its key, and again to map the blocks."""
 
 _files_lock = threading.Lock()
-"""Held while the files of a stream's blocks are open, of which a process can have few."""
+"""Held while the files of a stream's blocks are open: a process can have few."""
 
 _RETRY_SECONDS = 0.1
 """Pause while there is no descriptor for a connection."""

@@ -75,7 +75,7 @@ class GeneralOptions(Options):
         False, "Serve the other pipelines where one is wrong or cannot be opened."
     )
     processes: int = option(1, "Processes that share the port; for hosts with many cores.", min=1)
-    one_of: int = option(1, "Processes of which this is one.", hidden=True)
+    one_of: int = option(1, "Number of processes, with this one.", hidden=True)
     with_parent: bool = option(False, "End when standard input does.", hidden=True)
     parent_token: str | None = option(
         None, "SHA-256 of the only token for the control plane: of the parent.", hidden=True

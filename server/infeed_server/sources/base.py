@@ -254,7 +254,7 @@ def require_names(
 
 
 def expand_type(value: Any) -> Any:
-    """Returns the options of a field, of which the name of a type alone stands for a scalar."""
+    """Returns the options of a field, where the name of a type alone stands for a scalar."""
     return {"type": value} if isinstance(value, str) else value
 
 

@@ -120,7 +120,7 @@ class InFiles(Places):
 
 
 class Located(InFiles):
-    """Samples at known offsets, of which ranges of the files are read."""
+    """Samples at known offsets, for which ranges of the files are read."""
 
     def __init__(
         self, files: Sequence[StoredFile], counts: Iterable[int], begins: npt.NDArray[Any]

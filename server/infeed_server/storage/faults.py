@@ -27,8 +27,8 @@ RETRY_DELAYS_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 would hold up the batches that are read after it."""
 
 _PATIENCE_SECONDS = 8.0
-"""A read that has taken this long, with its attempts, is not repeated: as of a store that does not
-answer."""
+"""A read that has taken this long, with its attempts, is not repeated, as with a store that does
+not answer."""
 
 _FAULT_CODES = (
     *("AbortedError", "CancelledError", "DeadlineExceededError", "NotFoundError"),

@@ -69,7 +69,7 @@ class Transform(Definition):
 
     @property
     def draw_name(self) -> str:
-        """The name that the key of a random transform is made from, whatever stands before it."""
+        """The name that the key of a random transform is made from, behind any other steps."""
         raise NotImplementedError(type(self).__name__)
 
     @property

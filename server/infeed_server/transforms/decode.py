@@ -45,7 +45,7 @@ class DecodeImage(FieldTransform):
     exif: Literal["apply", "ignore"] = "ignore"
     """Whether a JPEG is turned upright as its EXIF orientation states."""
     dtype: Literal["uint8", "uint16"] = "uint8"
-    """Type of the pixels: `uint16` keeps all bits of a PNG of 16, of which `uint8` has the high
+    """Type of the pixels: `uint16` keeps all bits of a PNG of 16; `uint8` has the high
     ones."""
     max_pixels: Positive = 1 << 26
     """Largest image, height times width: an image whose header states more is a bad sample, and no

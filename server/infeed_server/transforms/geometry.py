@@ -181,7 +181,7 @@ class RandomResizedCrop(RandomGeometry, Crop):
     ratio: Range = (0.75, 1.3333333333333333)
     """Range of the window's width over its height."""
     method: ResizeMethod = "bilinear"
-    """Interpolation, as of `resize`."""
+    """Interpolation, as in `resize`."""
 
     @field_validator("scale")
     @classmethod

@@ -150,7 +150,7 @@ class StringToNumber(FieldTransform):
 class ConvertImageDtype(FieldTransform):
     """Converts to another type, scaled to its range; floats are in [0, 1].
 
-    As `tf.image.convert_image_dtype`; floats out of [0, 1] saturate, and NaN becomes 0, as of
+    As `tf.image.convert_image_dtype`; floats out of [0, 1] saturate, and NaN becomes 0, as in
     `cast`. It runs on the server. For fewer bytes on the wire, `normalize` with `scale: 255.0`
     gives uint8 images nearly the same values.
 

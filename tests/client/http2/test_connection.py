@@ -66,7 +66,7 @@ def read_all(request: Http2Request, piece: int = 1000) -> bytes:
 
 
 def responding(*pieces: bytes, trailers: Any = TRAILERS) -> Any:
-    """A peer that responds with these bytes, whatever they are, between headers and trailers."""
+    """A peer that responds with any bytes, these, between headers and trailers."""
 
     def script(talk: Any) -> None:
         talk.greet()

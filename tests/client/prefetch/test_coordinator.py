@@ -464,7 +464,7 @@ LOCAL, REMOTE = "unix:/s", "host:7470"
 
 @pytest.fixture
 def hybrid(new_coordinator: Any) -> tuple[Recorded, Stream, Stream]:
-    """A feed of a local and a remote server, with a window of eight batches of which four wait for
+    """A feed of a local and a remote server, with a window of eight batches; four wait for
     the trainer; and the streams."""
     coordinator = new_coordinator((LOCAL, REMOTE))
     local, remote = connect(coordinator, LOCAL, REMOTE)

@@ -105,7 +105,7 @@ def test_rate_of_a_server_falls_while_it_is_silent(clock: ManualClock) -> None:
 
 
 def with_speeds(clock: ManualClock, *seconds: float) -> StepScheduler[int]:
-    """Returns a scheduler of servers "abc" that have sent twenty batches, in so many seconds each;
+    """Returns a scheduler of servers "abc" that have sent twenty batches, in these seconds each;
     of 0, none."""
     scheduler = scheduler_of(clock, servers="abc"[: len(seconds)])
     for _ in range(20):
@@ -286,7 +286,7 @@ def test_slow_server_is_waited_for_while_batches_are_ready(clock: ManualClock) -
 
 def hedges_of_idle_server(clock: ManualClock, *, intervals: list[float], silence: float) -> int:
     """Lets "a" send batches at these intervals, and "b" every 0.1 seconds. Returns how many of the
-    two steps of "a" are requested from "b", idle for so many seconds since "a" has sent."""
+    two steps of "a" are requested from "b", idle for this time since "a" has sent."""
     scheduler = scheduler_of(clock, servers="ab")
     for server, seconds in (*(("b", 0.1) for _ in range(20)), *(("a", s) for s in intervals)):
         step = scheduler.assign(server, scheduler.next_step + 16)

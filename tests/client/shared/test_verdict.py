@@ -112,11 +112,11 @@ def test_enough_servers_serve_the_job_and_the_others() -> None:
     shared = replace(WAITING, steps=50)  # 10 steps/s without waits; 5 batches/s go to others
     assert enough_servers([rank(shared)], 1, [loaded]) == 2
     assert enough_servers([rank(WAITING)], 1, [ServerReport(seconds=10.0)]) is None
-    slower = replace(loaded, batches=50)  # 15 batches/s together, of which others take 5
+    slower = replace(loaded, batches=50)  # 15 batches/s together; others take 5
     assert enough_servers([rank(WAITING)], 1, [loaded, slower]) == 4
     two = [rank(replace(WAITING, steps=50), number) for number in range(2)]  # 10 batches/s together
     assert enough_servers(two, 2, [loaded]) == 2
-    other = replace(loaded, batches=300)  # of which others take 20 batches/s
+    other = replace(loaded, batches=300)  # others take 20 batches/s
     assert enough_servers(two, 2, [other]) == 2
     assert enough_servers(two[:1], 2, [replace(loaded, batches=150)]) == 2
     # The rank that has not reported takes as much as the other one; others take 1 batch/s.

@@ -27,7 +27,7 @@ Open = Callable[..., DiskStore]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    """`opened(name, records, budget)`: a directory with so many records of 10,000 bytes."""
+    """`opened(name, records, budget)`: a directory with some records of 10,000 bytes."""
     with ExitStack() as stack:
 
         def make(name: str, records: int = 10, budget: int = 1 << 20) -> DiskStore:

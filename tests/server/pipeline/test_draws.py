@@ -1,4 +1,4 @@
-"""Draws: a random transform's key is made from a name, whatever stands before it."""
+"""Draws: a random transform's key is made from a name, behind any other steps."""
 
 from __future__ import annotations
 

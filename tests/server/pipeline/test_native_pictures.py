@@ -1,4 +1,4 @@
-"""Tests of `pipeline/native_pictures.py`: the pixels are the graph's, whatever the steps."""
+"""Tests of `pipeline/native_pictures.py`: the pixels are the graph's, for any steps."""
 
 from __future__ import annotations
 

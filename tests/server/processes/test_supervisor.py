@@ -54,7 +54,7 @@ def start_group(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 def stopped_after(seconds: float) -> Callable[[float], bool]:
-    """Returns a `stopped` that gives up after so many seconds."""
+    """Returns a `stopped` that gives up after some seconds."""
     deadline = time.monotonic() + seconds
 
     def stopped(pause: float) -> bool:

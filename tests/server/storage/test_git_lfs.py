@@ -1,4 +1,4 @@
-"""Pointers of Git LFS: named wherever a file cannot be read, whatever its format."""
+"""Pointers of Git LFS: named wherever a file of any format cannot be read."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def left_at_any_point(rng: random.Random, specs: Specs) -> Call:
 
 
 def wrong_number_or_size(rng: random.Random, specs: Specs) -> Call:
-    """Draws no message, several, of which the first one counts, or one that is too large."""
+    """Draws no message, several, where the first one counts, or one that is too large."""
     large = rng.randbytes(rng.choice((65537, 1 << 20)))
     choices = [
         unary(rng.choice(METHODS), [], "INVALID_ARGUMENT"),

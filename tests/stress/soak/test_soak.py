@@ -1,4 +1,4 @@
-"""Soak runs: memory, open files and threads stay flat, whatever trainers do for minutes.
+"""Soak runs: memory, open files and threads stay flat while trainers work for minutes.
 
 `make soak` runs them longer, and `-rP` shows the figures.
 """

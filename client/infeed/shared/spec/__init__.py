@@ -117,7 +117,7 @@ class MixPairs:
 
 
 Elementwise: TypeAlias = Cast | Normalize | OneHot
-"""A finish transform of one field, whatever else the batch has."""
+"""A finish transform of one field, which needs no other."""
 
 FinishTransform: TypeAlias = Elementwise | MixPairs
 """A transform that runs where the batch is consumed."""

@@ -63,7 +63,7 @@ class Segment:
 
     @classmethod
     def from_json(cls, value: Any, number: int) -> Segment:
-        """Parses a segment of a cursor, of which `number` is the index. Raises `CursorError`."""
+        """Parses a segment of a cursor; `number` is its index. Raises `CursorError`."""
         where = f"segment {number} of the cursor"
         if not isinstance(value, Mapping):
             raise CursorError(f"{where} is {value!r}, not a mapping")

@@ -1,4 +1,4 @@
-"""Finish transforms in TensorFlow, bit for bit as in NumPy, but for subnormal numbers, here 0."""
+"""Finish transforms in TensorFlow, bit for bit as in NumPy, except subnormal numbers, here 0."""
 
 from __future__ import annotations
 

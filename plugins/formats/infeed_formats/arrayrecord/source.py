@@ -42,7 +42,7 @@ class ArrayRecordSource(FilesDefinition):
     arrayrecord: Paths
     """Local ArrayRecord files: a path, a glob, or a list of them."""
     features: Features | None = None
-    """Features of records that are `tf.train.Example`, as of `tfrecord`; each becomes a field.
+    """Features of records that are `tf.train.Example`, as for `tfrecord`; each becomes a field.
     Without it, the field `record` has the bytes of a record."""
 
     @field_validator("arrayrecord")

@@ -41,7 +41,7 @@ def pyarrow() -> Any:
 
 @contextmanager
 def decoding(path: str, what: str) -> Iterator[None]:
-    """Turns errors in the block, of which PyArrow raises many for bytes that changed, into a
+    """Turns errors in the block, many of which PyArrow raises for bytes that changed, into a
     `SourceError`: what of the file cannot be read."""
     try:
         yield

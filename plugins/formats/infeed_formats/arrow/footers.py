@@ -59,5 +59,5 @@ def _footer_bytes(file: StoredFile, end: bytes) -> int:
 def _parse(file: StoredFile, content: bytes) -> tuple[bytes, Any]:
     arrow = pyarrow()
     with decoding(file.path, "its footer"):
-        # The footer is at the end of a file, whatever precedes it.
+        # The footer is at the end of a file, behind anything.
         return content, arrow.parquet.read_metadata(arrow.BufferReader(_MAGIC + content))

@@ -62,7 +62,7 @@ class HuggingFaceSource(IndexedDefinition):
 
 
 class SavedRows(TableReader):
-    """Rows of a saved data set; a part is a record batch of a mapped file, of which only the rows
+    """Rows of a saved data set; a part is a record batch of a mapped file, where only the rows
     that are read are in memory."""
 
     def __init__(self, folder: str, columns: Sequence[str] | None, shapes: Shapes) -> None:

@@ -52,7 +52,7 @@ def _describe(names: Sequence[str], kinds: Mapping[str, Any]) -> dict[str, str]:
 
 
 class RowGroups(TableReader):
-    """Rows of Parquet files; a part is a row group, of which the last ones are kept."""
+    """Rows of Parquet files; a part is a row group; the last ones are kept."""
 
     def __init__(
         self,

@@ -193,7 +193,7 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
             content = await _body(result, read.size)
             process.received_bytes += len(content)
         process.measure(answered - begin, len(content), time.perf_counter() - answered)
-    except Exception as error:  # noqa: BLE001 - obstore's, of which each is mapped
+    except Exception as error:  # noqa: BLE001 - obstore's, each of which is mapped
         return os_error(error, read.file.path, ANSWER_SECONDS)
     if len(content) != read.size:
         return OSError(errno.EIO, f"only {len(content)} of {read.size} bytes are read")

@@ -102,7 +102,7 @@ def read_features(folder: str) -> Node:
     node = read_description(f"{folder}/{FEATURES_NAME}", Node, _WRITER)
     if node.features_dict is None:
         raise SourceError(
-            f"{folder}/{FEATURES_NAME} has no features by name, or is of an old version; write it "
+            f"{folder}/{FEATURES_NAME} has no features by name, or is an old version; write it "
             f"again: tfds.builder_from_directory({folder!r}).info.features.save_config({folder!r})",
             file=f"{folder}/{FEATURES_NAME}",
         )

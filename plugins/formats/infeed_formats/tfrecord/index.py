@@ -55,7 +55,7 @@ class RecordIndex:
     crcs: Uint32Array
     """Stored CRC of each record's data."""
     identity: str
-    """A hash of the records' data, and of which are damaged, independent of where they are
+    """A hash of the records' data, and of the damaged ones' numbers, independent of where they are
     stored."""
     damaged: npt.NDArray[np.int64]
     """The records that are bad samples, in order: damaged ones, and those that a file ends

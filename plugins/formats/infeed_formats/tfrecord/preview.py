@@ -45,7 +45,7 @@ message_type { name: "Example" field { name: "features" number: 1 type_name: ".F
   field { name: "feature_lists" number: 2 type_name: ".Features" ONE } }
 """
 """The public definition of tf.train.Example; MANY and ONE stand for labels. A SequenceExample has
-feature lists as well: like features a mapping, of which only their presence is read."""
+feature lists as well: like features a mapping; only their presence is read."""
 
 
 def read_first(path: str, count: int) -> list[bytes]:

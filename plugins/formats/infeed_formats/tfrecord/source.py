@@ -54,6 +54,6 @@ class TFRecordSource(FilesDefinition):
         for file in found.files:
             state = "checked" if file.cached else "built"
             yield f"{file.path}: {file.records} records, index {state}"
-        damaged = f", of which {len(found.damaged)} damaged" if len(found.damaged) else ""
+        damaged = f", {len(found.damaged)} of them damaged" if len(found.damaged) else ""
         total = f"{len(found)} records in {len(found.files)} files{damaged}"
         yield f"{total}, identity {found.identity[:32]}"

@@ -40,7 +40,7 @@ class TokenIndex(NamedTuple):
         return ends - self.lengths.astype(np.int64) * self.dtype.itemsize
 
     def problem(self, bin_size: int) -> str:
-        """Returns why a `.bin` of so many bytes has other sequences; empty if it has these."""
+        """Returns why a `.bin` of this size has other sequences; empty if it has these."""
         if (self.lengths < 0).any():
             return f"the length of sequence {int(np.argmax(self.lengths < 0))} is negative"
         wrapped = self.pointers - self._expected()

@@ -36,8 +36,8 @@ class TokensSource(FilesDefinition):
     tokens: Paths
     """The `.idx` files: a path, a glob, or a list of them. The `.bin` of each is beside it."""
     length: Annotated[int, Field(gt=0, lt=1 << 31)] | None = None
-    """Tokens of a sample: the sequences of a file, joined, are cut into windows of so many, and the
-    rest of the file is left out. Without it, a sample is one sequence."""
+    """Tokens of a sample: the sequences of a file, joined, are cut into windows of this length, and
+    the rest of the file is left out. Without it, a sample is one sequence."""
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> TokensReader:  # noqa: ARG002
         """Opens the source; reads each `.idx`. Raises `SourceError`."""

@@ -26,7 +26,7 @@ FieldText: TypeAlias = (
 
 
 class TarField(NamedTuple):
-    """A field: its extensions, of which a sample has one, and the kind of its values."""
+    """A field: its extensions, one of which a sample has, and the kind of its values."""
 
     extensions: tuple[str, ...]
     kind: str
@@ -92,7 +92,7 @@ def tar_fields(fields: Mapping[str, FieldText]) -> dict[str, TarField]:
 
 
 def require_few_extensions(extensions: Iterable[str], samples: int) -> None:
-    """Raises `ConfigError` for more extensions than samples, of which several end alike: dots in
+    """Raises `ConfigError` for more extensions than samples, where several end alike: dots in
     the names of samples, or fields with such names."""
     known = sorted({*extensions})
     last, count = Counter(text.rpartition(".")[2] for text in known).most_common(1)[0]

@@ -29,7 +29,7 @@ class WebDatasetSource(FilesDefinition):
     webdataset: Paths
     """Tars: a path, a glob, or a list of them."""
     fields: Annotated[dict[str, FieldText], Field(min_length=1)] | None = None
-    """Fields to serve, by name: an extension, or several as in `jpg;jpeg;png`, of which a sample
+    """Fields to serve, by name: an extension, or several as in `jpg;jpeg;png`, where a sample
     has one; with a type, `bytes` or `int64`, as in `{cls: bytes}`; by default each extension of the
     first sample, with `_` for its dots."""
     index: PathString | None = None

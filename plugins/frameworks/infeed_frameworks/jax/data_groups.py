@@ -33,7 +33,7 @@ class DataGroups:
 
 
 def data_groups(sharding: Sharding) -> DataGroups:
-    """Returns the data groups of a sharding, the same on every process but for the rank.
+    """Returns the data groups of a sharding, the same on every process except for the rank.
 
     Raises `InvalidRequestError` if processes hold groups unevenly.
     """
@@ -74,7 +74,7 @@ def shard_of(process: int, held: Mapping[int, Set[int]]) -> Shard:
 
 
 def trimmed(sharding: Sharding, dimensions: int) -> Sharding:
-    """Returns the sharding for an array of so many dimensions, whose spec may have more."""
+    """Returns the sharding for an array of this number of dimensions, whose spec may have more."""
     if not isinstance(sharding, NamedSharding) or len(sharding.spec) <= dimensions:
         return sharding
     spec: Any = PartitionSpec
@@ -124,7 +124,7 @@ def process_shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Sh
 
 def rank_batch_size(global_batch_size: int, shard: Shard, groups: DataGroups) -> int:
     """Returns the batch size of one rank. Raises `InvalidRequestError` if it is not whole."""
-    # Either the ranks are the sharding's, or the sharding is of one rank.
+    # Either the ranks are the sharding's, or the sharding has one rank.
     parts = shard.world_size * groups.count // groups.shard.world_size
     if global_batch_size % parts:
         raise InvalidRequestError(

@@ -95,7 +95,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
             groups = data_groups(placement)
             if not placement.is_fully_addressable and feed.shard != groups.shard:
                 raise InvalidRequestError(
-                    f"the feed is of {feed.shard}, and by the sharding this process is "
+                    f"the feed belongs to {feed.shard}, and by the sharding this process is "
                     f"{groups.shard}; connect it with that shard, or pass target and pipeline"
                 )
             check_size(feed, groups, self._own.global_batch_size)

@@ -174,8 +174,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             )
 
     def confirm(self, steps: int = 1) -> None:
-        """Counts so many more batches as trained on: for a caller that takes batches ahead of its
-        steps. After `confirm(0)`, before the first batch, the state counts these alone."""
+        """Counts further batches as trained on: for a caller that takes batches ahead of
+        its steps. After `confirm(0)`, before the first batch, the state counts these alone."""
         taken = 0 if self._feed is None else self._feed.delivered
         begun = taken if self._confirmed is None else self._confirmed
         self._confirmed = min(begun + steps, taken)

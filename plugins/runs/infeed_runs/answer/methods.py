@@ -22,7 +22,7 @@ FindEngine = Callable[[str], Engine]
 """Returns the engine of a pipeline that the caller may read."""
 
 _MAX_SAMPLE_CHARS = 4096
-"""As of a path."""
+"""As for a path."""
 
 
 def describe_slots(

@@ -31,7 +31,7 @@ _MAX_SECONDS = 10.0
 def find_visits(
     plan: IndexedPlan, order: RunOrder, request: messages.FindSampleRequest
 ) -> messages.FindSampleResponse:
-    """Returns where a sample is in so many epochs, by index, file or label."""
+    """Returns where a sample is in a number of epochs, by index, file or label."""
     sample, epochs, name = request.sample, request.epochs, plan.spec.name
     end = time.monotonic() + _MAX_SECONDS  # also of waiting for other calls
     limit = max(1, min(_MAX_FOUND, _MAX_FOUND_POSITIONS // epochs))

@@ -116,7 +116,7 @@ class Opened:
 
 
 class Definitions:
-    """The pipelines of files, of which the sources are opened when they are asked for."""
+    """The pipelines of files, whose sources are opened when they are asked for."""
 
     def __init__(self, *files: str | Pipelines) -> None:
         """Takes names of files or objects as `infeed serve` does, or pipelines by name. Raises
@@ -209,7 +209,7 @@ def split_name(text: str) -> tuple[str, str | None, int | None]:
 
 
 def _join(definition: Pipeline, parts: Sequence[Source], added: int) -> Source:
-    """Returns the first source, with so many of the added ones."""
+    """Returns the first source, with this number of the added ones."""
     if not added:
         return parts[0]
     names = [one.kind for one in (definition.source, *definition.add)]

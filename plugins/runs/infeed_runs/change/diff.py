@@ -133,7 +133,7 @@ def _compare(one: Side, other: Side, result: Difference, options: DiffOptions) -
         a, b = (side.run.slots(first, count) for side in (one, other))
         ours, theirs = (code(x.index) for code, x in zip(codes, (a, b), strict=True))
         others = ours != theirs
-        # Keys are of ids, whatever the samples are.
+        # Keys depend on ids alone, not on what the samples are.
         draws = (a.key != b.key).any(axis=1)
         rows = np.flatnonzero(others | draws)
         result.samples += int(others.sum())

@@ -38,7 +38,7 @@ _MAX_REPLACEMENTS = 1000
 """Substitutes tried for one slot. With more, the source has hardly a good sample, or the worker
 cannot read the data at all."""
 
-_ALTERNATIVE = "write it as TFRecords, of which a graph holds 12 bytes a sample, or "
+_ALTERNATIVE = "write it as TFRecords, where a graph holds 12 bytes a sample, or "
 
 
 def plan_samples(

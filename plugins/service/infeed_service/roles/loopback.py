@@ -1,6 +1,6 @@
 """The restriction of TensorFlow's listeners to loopback.
 
-TensorFlow's processes listen on every address, without encryption or authentication, whatever
+TensorFlow's processes listen on every address, without encryption or authentication, under any
 address is configured, and run any graph. Once they listen, the kernel can restrict their sockets.
 """
 

@@ -83,7 +83,7 @@ class LocalBackend:
 
 def within_limits(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset with the budgets of autotuning, except those that its options have. By
-    default tf.data counts the host's CPUs and half of its memory, whatever a container may use:
+    default tf.data counts the host's CPUs and half of its memory, not what a container may use:
     autotuned buffers can then grow until the kernel kills the process."""
     options, own = tf.data.Options(), dataset.options().autotune
     if not own.cpu_budget:

@@ -60,7 +60,7 @@ def audit(
     options       other options of `connect`, by name, such as `batch_size`, `seed` and `timeout`.
                   `remainder` is `"pad"` by default, to read every sample; None: the pipeline's.
                   All ranks together share `prefetch_bytes`, but each prefetches two batches,
-                  whatever their size
+                  of any size
 
     Raises `InvalidRequestError`, and the errors of `connect` and `Feed.next`.
     """

@@ -37,7 +37,7 @@ Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
 """Returns a context in which the files of the named pipeline are indexed."""
 
 Scanning = Callable[[str, int | None], AbstractContextManager[Advance]]
-"""Returns a context in which so many samples of a pipeline are read; None: an unknown number."""
+"""Returns a context in which a number of a pipeline's samples are read; None: an unknown number."""
 
 
 @runtime_checkable

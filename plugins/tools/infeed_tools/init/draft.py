@@ -205,7 +205,7 @@ class Starter:
         return table
 
     def notes(self) -> list[str]:
-        """Returns what else a user must know, each with the pipelines that it is of."""
+        """Returns what else a user must know, each with the pipelines that it concerns."""
         names: dict[str, list[str]] = {}
         for name, draft in self.drafts.items():
             for note in draft.all_notes():

@@ -30,7 +30,7 @@ class Drafter:
     endings: Sequence[str] = ()
     """Endings of its files, in lower case."""
     begins: Callable[[bytes], bool] = lambda _: False
-    """Returns whether a file without a known ending is of this source, by its first bytes."""
+    """Returns whether this source reads a file without a known ending, by its first bytes."""
     described_by: Mapping[str, Set[str]] = field(default_factory=dict)
     """Name of a file that describes its folder → keys that the file has."""
     is_table: bool = False

@@ -58,7 +58,7 @@ class ImageNames:
                 end = "/".join(path[-start:])
                 for key in (end, end.rpartition(".")[0]):
                     for names, name in ((self._exact, key), (self._near, _fold(key))):
-                        # A name of several images is of none.
+                        # A name of several images names none.
                         names[name] = image if names.setdefault(name, image) == image else ""
             folders = [*accumulate(image.split("/")[:-1], posixpath.join)]
             self._folders.update(folders)

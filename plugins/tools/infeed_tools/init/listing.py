@@ -66,7 +66,7 @@ class Files:
 
 def data_sets(files: Sequence[str], target: Path, given: str, *, apart: bool) -> list[Files]:
     """Returns the data sets in files: all of a glob that is given, else files whose names differ in
-    numbers alone; each by itself if they are `apart`, but for `.npy`, which are one."""
+    numbers alone; each by itself if they are `apart`, except `.npy`, which are one."""
     groups: dict[str, list[str]] = {}
     for file in sorted(files):
         is_npy = file.lower().endswith(".npy")
@@ -147,6 +147,6 @@ def words(name: str) -> list[str]:
 
 
 def spread(count: int, most: int = 64) -> list[int]:
-    """Returns at most so many indices, evenly spread from the first to the last."""
+    """Returns at most `count` indices, evenly spread from the first to the last."""
     most = min(count, most)
     return [number * (count - 1) // max(most - 1, 1) for number in range(most)]

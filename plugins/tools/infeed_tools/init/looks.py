@@ -98,7 +98,7 @@ def pixel_steps(field: str, *, can_flip: bool) -> Steps:
 
 
 def choose_image(pictures: Mapping[str, bool]) -> str:
-    """Returns the field of pictures, of which some are grey, that is the image and no mask; empty
+    """Returns the field of pictures, some of them grey, that is the image and no mask; empty
     if that is not certain."""
     names = [name for name in pictures if not _names_places(name)]
     for is_image in (
@@ -187,7 +187,9 @@ def _header(
         content = image if isinstance(image, bytes) else read_head(image, size)
         with Image.open(io.BytesIO(content)) as opened:
             turn: Any = 1
-            with suppress(Exception):  # invalid EXIF counts as none, whatever Pillow raises for it
+            with suppress(
+                Exception
+            ):  # invalid EXIF counts as none; Pillow raises many errors for it
                 if opened.format in ("JPEG", "MPO"):  # of others, decode_image reads none
                     turn = opened.getexif().get(ExifTags.Base.Orientation, 1)
             shape = opened.size if turn in range(5, 9) else opened.size[::-1]

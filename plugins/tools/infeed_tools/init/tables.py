@@ -47,7 +47,7 @@ class Column:
     left_out: Sequence[str]
     """Which rows are."""
     is_clear: bool
-    """Whether each row is of one image, with one label."""
+    """Whether each row has one image, with one label."""
     says_label: bool
     """Whether its name says that it is the label."""
     known: Sequence[str] = ()

@@ -22,7 +22,7 @@ from infeed.shared.printable import printable
 from infeed.shared.spec import PipelineSpec
 
 DIFFERENT_STATUS = 1
-"""The exit status if servers differ or one does not answer, as of every error."""
+"""The exit status if servers differ or one does not answer, as for every error."""
 
 _MIN_WIDTH = 140
 """Characters of a line that is not written to a terminal: fields and guarantees fit into it."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from infeed_tools.loadtest.tally import Tally
 
 MISSED_STATUS = 1
-"""The exit status of a missed threshold, as of every error; a wrong option has 2."""
+"""The exit status of a missed threshold, as for every error; a wrong option has 2."""
 
 INTERRUPTED_STATUS = 130
 

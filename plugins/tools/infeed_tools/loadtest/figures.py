@@ -128,7 +128,7 @@ def trainer_figures(trainer: Trainer, made: Measured, step_seconds: float) -> Tr
 
 
 def last_report(reports: Sequence[TimedReport]) -> ServerReport:
-    """Returns the last report of a server; of several processes, all together, but for gone ones.
+    """Returns the last report of a server; of several processes, all together, without gone ones.
 
     A server without `--processes` that was restarted is the same as before.
     """

@@ -81,7 +81,7 @@ class LoadPlan:
         for option in fields(self):
             value, extra = getattr(self, option.name), option.metadata["extra"]
             low, high = extra.get("min", 0), extra.get("max", MAX_INT64)
-            # Typer checks the same, but for NaN.
+            # Typer checks the same, except for NaN.
             if isinstance(value, int | float) and not low <= value <= high:
                 name = option.name.replace("_", "-")
                 raise InvalidRequestError(f"--{name} must be from {low} to {high:g}, not {value}")

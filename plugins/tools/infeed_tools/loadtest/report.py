@@ -27,7 +27,7 @@ _FREE_SHARE = 0.75
 """Share of a server's processors that is free of other processes, below which it is named."""
 
 _LATE_FACTOR = 1.1
-"""Length of a step ÷ asked length, from which this machine is too busy for so many trainers."""
+"""Length of a step ÷ asked length, from which this machine is too busy for the trainers."""
 
 _PAGE = Template("""\
 <!doctype html>

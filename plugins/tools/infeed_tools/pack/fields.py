@@ -18,7 +18,7 @@ Values = Mapping[str, Value]
 """One sample: field name → value."""
 
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
-"""Types of which a scalar is stored as an int64."""
+"""Types whose scalars are stored as int64."""
 
 _MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG\r\n\x1a\n": "png"}
 """The first bytes of files of images, and their format."""

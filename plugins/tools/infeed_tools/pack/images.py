@@ -56,7 +56,7 @@ Looked = list[tuple[bytes, Shrunk]]
 
 
 def shrink(content: bytes, options: PackOptions) -> Shrunk:
-    """Returns the image with so many pixels at its short side, or as it is where that is not
+    """Returns the image with that number of pixels at its short side, or as it is where that is not
     smaller, in pixels and in bytes. Raises `BadImageError`."""
     short_side = options.short_side or 0
     with _decoding(), Image.open(io.BytesIO(content)) as image:

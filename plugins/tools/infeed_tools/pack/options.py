@@ -51,7 +51,7 @@ class PackOptions(Options):
     )
     short_side: int | None = option(
         None,
-        "Reduce images to so many pixels at their short side. Default: images are not touched.",
+        "Pixels to which the short side of images is reduced. Default: images are not touched.",
         SMALLER,
         min=1,
     )
@@ -92,9 +92,7 @@ class Work(Options):
         "task, else all.",
         metavar="I/N",
     )
-    parts: int | None = option(
-        None, "Parts, of which JOB_COMPLETION_INDEX is this one's number.", min=1
-    )
+    parts: int | None = option(None, "Number of parts; JOB_COMPLETION_INDEX has this one's.", min=1)
 
 
 class Location(NamedTuple):

@@ -18,7 +18,7 @@ from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
 INTERRUPTED_STATUS = 130
-"""The exit status after Ctrl-C, as of a process that SIGINT ends."""
+"""The exit status after Ctrl-C, as for a process that SIGINT ends."""
 
 
 app = typer.Typer()

@@ -105,7 +105,7 @@ def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:
 
 
 def _run_engine(engine: Engine, seconds: float) -> ServerReport:
-    """Runs an engine for so many seconds, as if it sent its batches, and returns its report. The
+    """Runs an engine for some seconds, as if it sent its batches, and returns its report. The
     warm-up is a quarter of the time, and a few batches at least: tf.data chooses its parallelism
     meanwhile. Bad samples should be substituted: else the first ends the run."""
     batches = dry_run(engine, engine.spec.batch_size, _requests(engine))
@@ -134,7 +134,7 @@ _IN_FLIGHT = 8
 
 
 def dry_run(engine: Engine, slots: int, requests: Iterable[Request]) -> Generator[None]:
-    """Answers requests for batches of so many slots; yields when each is encoded. Raises the
+    """Answers requests for batches of this number of slots; yields when each is encoded. Raises the
     errors of the engine. Requests behind the end of the data are not allowed."""
     spec = engine.spec
     with closing(engine.open(slots, 0, Trainer())) as session:

@@ -26,7 +26,7 @@ _MIN_ROUND_SECONDS = 0.05
 
 
 def median_cost(run: Callable[[], int], seconds: float) -> Cost:
-    """Calls `run`, which returns its number of samples, for so many seconds; returns the medians.
+    """Calls `run`, which returns its number of samples, for some seconds; returns the medians.
     The first call is a warm-up."""
     run()
     costs: list[Cost] = []

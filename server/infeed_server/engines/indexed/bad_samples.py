@@ -64,7 +64,7 @@ class BadSampleHandler:
             self._threads.submit(self._process, task, error, on_done)
 
     def warm_up(self, index: int, key: Array) -> None:
-        """Examines and makes a sample, whatever comes of it, unless bad ones are errors: in a
+        """Examines and makes a sample, good or bad, unless bad ones are errors: in a
         process, the first time takes a third of a second, for TensorFlow then makes its kernels."""
         if self._action != "raise":
             source, steps = self._plan.uncached

@@ -34,7 +34,7 @@ class Quarantine:
 
     def add(self, error: InfeedError, task: BatchTask, slot: int) -> bool:
         """Adds the sample of a slot of a failed batch, with the error that it caused. `position` is
-        the slot's, and `epoch` is of the batch's first sample. Returns False if the log cannot be
+        the slot's, and `epoch` is the batch's first sample's. Returns False if the log cannot be
         written."""
         sample, metadata = int(task.index[slot]), error.metadata
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -69,7 +69,7 @@ def decode_by_format(
     other: Decode,
 ) -> tf.Tensor:
     """Decodes an image by the function for it: `upright_jpeg` is for a JPEG that may have EXIF.
-    `is_jpeg` is false where `other` is to decode the image, whatever its format. One selection
+    `is_jpeg` is false where `other` is to decode the image, in any format. One selection
     among all, since each takes some of the time of a small image."""
     if decoding.oriented:
         index = tf.where(is_jpeg, tf.cast(may_have_exif(contents), tf.int32), 2)

@@ -20,7 +20,7 @@ MASK = (np.arange(800).reshape(20, 40) % 7).astype(np.uint8)
 
 
 def write(path: Path, colours: int = 0, mask: Any = MASK) -> None:
-    """Writes a mask, in greys or with a palette of so many colours."""
+    """Writes a mask, in greys or with a palette of some colours."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image = Image.fromarray(mask)
     if colours:

@@ -212,7 +212,7 @@ def test_folder_without_a_description_is_found_by_a_check(folder: Path) -> None:
             "has the file 'small-train.* twice",
         ),
         ("dataset_info.json", lambda i: i.pop("splits"), "splits: Field required"),
-        ("features.json", lambda f: f.pop("featuresDict"), "is of an old version; write it again"),
+        ("features.json", lambda f: f.pop("featuresDict"), "or is an old version; write it again"),
         (
             "features.json",
             lambda f: f.update(featuresDict={"features": 3}),

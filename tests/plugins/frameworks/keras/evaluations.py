@@ -41,7 +41,7 @@ def connect(samples: dict[str, Any], **options: Any) -> infeed.Feed:
 
 
 def model_of_logits(**options: Any) -> Any:
-    """Returns a model whose outputs are its inputs, whatever it is trained on."""
+    """Returns a model whose outputs are its inputs after any training."""
     inputs = keras.Input((3,))
     layer = keras.layers.Dense(3, kernel_initializer=keras.initializers.Identity())
     model = keras.Model(inputs, layer(inputs))

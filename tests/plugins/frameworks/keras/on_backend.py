@@ -69,7 +69,7 @@ def open_feed(arrays: dict[str, Any], **options: Any) -> infeed.Feed:
 
 
 class Sum(keras.losses.Loss):  # type: ignore[misc]
-    """The sum of the outputs, whatever the targets."""
+    """The sum of the outputs, for any targets."""
 
     def __init__(self) -> None:
         super().__init__(reduction="sum")

@@ -81,7 +81,7 @@ def validations(model: Any, dataset: Any) -> Any:
 
 
 def model_of_logits() -> Any:
-    """Returns a model whose outputs are its inputs, whatever it is trained on."""
+    """Returns a model whose outputs are its inputs after any training."""
     inputs = tf.keras.Input((3,))
     layer = tf.keras.layers.Dense(3, kernel_initializer=tf.keras.initializers.Identity())
     model = tf.keras.Model(inputs, layer(inputs))

@@ -24,7 +24,7 @@ STRATEGIES = {
 
 
 class Sum(tf.keras.losses.Loss):  # type: ignore[misc]
-    """The sum of the outputs, whatever the targets."""
+    """The sum of the outputs, for any targets."""
 
     def __init__(self) -> None:
         super().__init__(reduction="sum")

@@ -1,7 +1,7 @@
 """Rank of a training: writes what it has seen, and the error of a dataset that is refused.
 
 Arguments: the library, the address of a server, a folder, and perhaps a state to resume from. The
-dataset exists before the process group, but for libraries that need its shard.
+dataset exists before the process group, except for libraries that need its shard.
 """
 
 from __future__ import annotations

@@ -33,12 +33,12 @@ UNFUSED: list[Any] = [
     {"resize": {"field": "image", "size": [30, 40]}},
     {"random_flip_left_right": {"field": "image"}},
 ]
-"""Transforms of which a bad image fails under any key, so that it is known after a batch."""
+"""Transforms that fail for a bad image under any key, so that it is known after a batch."""
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two folders of JPEGs, of which one is truncated and one is no image."""
+    """Two folders of JPEGs; one file is truncated and one is no image."""
     root = tmp_path_factory.mktemp("images")
     noise = np.random.default_rng(0)
     for number in range(COUNT):

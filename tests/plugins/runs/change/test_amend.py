@@ -146,7 +146,7 @@ def test_random_histories_lose_and_repeat_no_sample(folder: Path, seeds: range) 
 
 
 def test_samples_come_from_the_epoch_on_in_which_they_are_added(folder: Path) -> None:
-    """Epochs of 40 samples, in steps of 6: the first one ends within step 6, of which the others
+    """Epochs of 40 samples, in steps of 6: the first one ends within step 6, whose others
     are the next one's first samples."""
     old = definition(folder, batch={"size": 6})
     new = definition(folder, batch={"size": 6}, add=[{"arrays": "1.npz"}])

@@ -40,7 +40,7 @@ def cluster(command_line: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def take(feed: infeed.Feed, batches: int = ALL) -> list[Slot]:
-    """Returns the slots of so many batches, or of the rest."""
+    """Returns the slots of some batches, or of the rest."""
     return [slot for batch in islice(feed, batches) for slot in slots_of(batch)]
 
 

@@ -142,7 +142,7 @@ def test_shapes_are_static_and_memory_is_bounded() -> None:
 
 
 def sometimes_bad(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Fails for some samples whatever their key, and for some keys."""
+    """Fails for some samples under any key, and for some keys."""
     x = sample["x"]
     lucky = tf.random.stateless_uniform([], key) < 0.9
     good = tf.debugging.Assert(tf.logical_and(x % 11 != 3, lucky), ["bad", x])

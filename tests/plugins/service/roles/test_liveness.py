@@ -141,7 +141,7 @@ class FakeDispatcher:
 def monitor_of(
     tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[WorkerLivenessMonitor, FakeDispatcher]:
-    """Returns a monitor of workers of which only "alive" answers; the others are lost at once."""
+    """Returns a monitor of workers where only "alive" answers; the others are lost at once."""
     fake = FakeDispatcher(tasks)
 
     def get_worker_tasks(worker: str, _: float) -> list[int]:

@@ -63,7 +63,7 @@ def busy_server(**values: Any) -> ServerReport:
 
 
 def tally(plan: LoadPlan, on_error: OnError = "raise") -> Tally:
-    """Returns a tally of which all trainers have begun at 0 and end at 1 second."""
+    """Returns a tally where all trainers have begun at 0 and end at 1 second."""
     made = Tally(plan, replace(fake().spec, on_error=on_error))
     made.all_began_at, made.ended_at = 0.0, 1.0
     return made

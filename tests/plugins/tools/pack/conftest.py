@@ -64,7 +64,7 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Returns a file with the pipeline `all` of 20 JPEGs as of a camera, with labels in a CSV."""
+    """Returns a file with the pipeline `all` of 20 JPEGs like a camera's, with labels in a CSV."""
     rows, rng = ["file,label"], np.random.default_rng(0)
     (tmp_path / "pictures").mkdir()
     for number in range(20):

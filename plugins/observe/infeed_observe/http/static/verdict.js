@@ -63,7 +63,7 @@ export function showVerdict(status) {
   return found?.pipeline ?? null;
 }
 
-// Which job of which pipeline the verdict is about.
+// The job and the pipeline of the verdict.
 function origin(status) {
   for (const pipeline of status.pipelines) {
     const job = pipeline.jobs.find((each) => each.verdict.text === status.verdict.text);
