@@ -23,7 +23,6 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.moved_targets import with_targets
 from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source
-from infeed_server.sources.class_names import class_conflict
 from infeed_server.sources.concat import ConcatSource, difference
 from infeed_server.sources.registry import AnySource, nest, open_sources
 from infeed_server.transforms import TransformList
@@ -191,8 +190,6 @@ class MixSource(IndexedDefinition):
                     raise ConfigError(
                         "it is a mixture itself; name its parts instead", at=("mix", name)
                     )
-            for number in range(len(opened)):
-                self._check_classes(opened, number)
             source = self._join(opened)
             undo.pop_all()
         return source
@@ -217,18 +214,11 @@ class MixSource(IndexedDefinition):
         begins = (0, *(stage.begin for stage in self.stages))
         mixture = Mixture(tuple(names), begins, self._weights, self.block)
         course = Course(self.epoch, self.exhausted == "stop", self._most)
-        return MixedSource(ConcatSource(opened, names), sizes, mixture, course, transforms)
-
-    def _check_classes(self, opened: Sequence[Source], number: int) -> None:
-        """Raises `ConfigError` where a part numbers classes differently from the first."""
-        names, first = [*self.mix], opened[0].classes
-        for field, classes in opened[number].classes.items():
-            if problem := class_conflict(classes, first.get(field, ())):
-                raise ConfigError(
-                    f"part {names[number]!r} has the field {field!r}, where {problem} in part "
-                    f"{names[0]!r}; give both the same classes",
-                    at=("mix", names[number]),
-                )
+        try:
+            joined = ConcatSource(opened, names)
+        except ConfigError as error:  # other classes
+            raise ConfigError(error.problem, at=("mix",)) from error
+        return MixedSource(joined, sizes, mixture, course, transforms)
 
     @property
     def _weights(self) -> tuple[tuple[Fraction, ...], ...]:
@@ -247,8 +237,7 @@ def _checked(made: Pipeline) -> Pipeline:
     for option in ("remove", "skip"):
         if getattr(made, option):
             raise ConfigError(
-                f"its pipeline has {option}, which is counted in samples of that pipeline; give "
-                f"it to the mixture, or name a pipeline without it",
+                f"its pipeline has {option}; give it to the mixture, or name a pipeline without it",
                 at=("pipeline",),
             )
     for number, step in enumerate(made.transforms):

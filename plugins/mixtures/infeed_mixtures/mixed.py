@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,12 @@ from infeed_server.pipeline.fingerprint import kernel_selection
 from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.places import Indices
 from infeed_server.sources.work import PythonWork
+from infeed_server.storage.files import abbreviate
+
+log = logging.getLogger(__name__)
+
+_MAX_SHOWN = 12
+"""Parts in a line of the log."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,16 @@ class MixedSource(Source):
         self.part_sizes = dict(zip(mixture.names, sizes, strict=True))
         self._mixture, self._course = mixture, course
         self._length = self._epoch_length()
+        counts = mixture.counts(self._length).tolist()
+        epochs = [
+            f"{name} {count / size:.3g}"
+            for name, size, count in zip(mixture.names, sizes, counts, strict=True)
+        ]
+        log.info(
+            "an epoch of %d positions has so many epochs of each part: %s",
+            self._length,
+            abbreviate(epochs, _MAX_SHOWN),
+        )
         steps = [transform.identity() for transform in transforms]
         has_other_code = any(transform.has_other_code for transform in transforms)
         kernels = kernel_selection() if has_other_code else None

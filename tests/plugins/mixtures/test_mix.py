@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,11 @@ def two(first: Any = (), second: Any = (), **parts: Any) -> dict[str, Any]:
     }
 
 
-def test_equal_parts_take_no_step_of_their_own() -> None:
-    plan = plan_of(two())
+def test_equal_parts_take_no_step_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        plan = plan_of(two())
+    assert "an epoch of 67 positions" in caplog.text
+    assert "a 1.14, b 0.588" in caplog.text
     assert plan.is_passthrough
     assert plan.spec.sample_count == 67
     assert plan.spec.parts == {"a": 50, "b": 17}
@@ -162,6 +166,16 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
 def test_impossible_mixtures_are_refused(mix: Any, options: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         plan_of(mix, options=options)
+
+
+def test_other_classes_are_an_error_with_both(tmp_path: Path) -> None:
+    for name in ("a/ant", "a/cat", "b/cat", "b/dog"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "0.jpg").write_bytes(b"\xff\xd8\xff")
+    sources = {name: {"images": str(tmp_path / name), "labels": "folders"} for name in "ab"}
+    mix = {name: {"source": source} for name, source in sources.items()}
+    with pytest.raises(ConfigError, match="b has the column 'label' where 0 is 'cat', not 'ant'"):
+        plan_of(mix)
 
 
 def test_removed_samples_have_substitutes_of_their_part() -> None:
