@@ -59,7 +59,7 @@ class MixedSource(Source):
             for name, size, count in zip(mixture.names, sizes, counts, strict=True)
         ]
         log.info(
-            "an epoch of %d positions has so many epochs of each part: %s",
+            "an epoch of %d positions has these epochs of each part: %s",
             self._length,
             abbreviate(epochs, _MAX_SHOWN),
         )
