@@ -50,6 +50,7 @@ def fill(folder: Path) -> None:
     _write_labels(data / "labels.csv", PHOTOS)
     breeds = [f"{name},{('beagle', 'boxer')[i % 2]}" for i, name in enumerate(PHOTOS)]
     (data / "table.csv").write_text("\n".join(["file,breed", *breeds]) + "\n")
+    _write_coco(data / "coco")
     for name in ("train", "eval", "more"):
         files = [f"cats/{number}.jpg" for number in range(COUNT)]
         files[20] = f"cats/{'blurred' if name == 'train' else 'sharp'}.jpg"
@@ -72,6 +73,15 @@ def _write_images(folder: Path, names: list[str]) -> None:
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(jpeg(number % 50, (40 + number % 50, 34)))
+
+
+def _write_coco(folder: Path) -> None:
+    names = [f"{number}.jpg" for number in range(20)]
+    _write_images(folder / "train2017", names)
+    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
+    boxes = [{"id": n, "image_id": n, "category_id": 3, "bbox": [2, 2, 9, 9]} for n in range(19)]
+    content = {"images": images, "annotations": boxes, "categories": [{"id": 3, "name": "car"}]}
+    (folder / "instances_train2017.json").write_text(json.dumps(content))
 
 
 def _write_labels(file: Path, names: list[str]) -> None:

@@ -57,13 +57,15 @@ def address(serve: Any, photos: SimpleNamespace, tmp_path: Path) -> str:
     return str(serve(PIPELINES).address)
 
 
-def start(script: str, address: str, *options: str | Path) -> subprocess.Popen[str]:
+def start(
+    script: str, address: str, *options: str | Path, pipeline: str = "pictures"
+) -> subprocess.Popen[str]:
     # The tests of the JAX adapter, in the same process, ask for eight devices.
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     env |= {"PYTHONPATH": os.pathsep.join(item for item in sys.path if item)}
     env |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    command = [sys.executable, EXAMPLES / f"{script}.py", address, "pictures", *options]
+    command = [sys.executable, EXAMPLES / f"{script}.py", address, pipeline, *options]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
 
 

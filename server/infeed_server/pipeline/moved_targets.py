@@ -30,7 +30,7 @@ from infeed_server.transforms.images.sizes import decoded_size
 from infeed_server.transforms.movement import Geometry
 from infeed_server.transforms.targets import Moved, Target
 
-_SIZE = "targets/"
+SIZE = "targets/"
 """Begins the name of the field that has the size of a picture."""
 
 
@@ -82,7 +82,7 @@ class MoveTargets(Transform):
     def apply(self, sample: Sample, key: Key) -> Sample:
         for name, target in self.targets.items():
             if missing := [field for field in (name, target.of) if field not in sample]:
-                known = sorted(field for field in sample if not field.startswith(_SIZE))
+                known = sorted(field for field in sample if not field.startswith(SIZE))
                 hint = did_you_mean(missing[0], known)
                 problem = f"no field {missing[0]!r}{hint}; available: {', '.join(known)}"
                 raise ConfigError(f"targets.{name}: {problem}")
@@ -180,4 +180,4 @@ def _moved(step: Transform) -> str:
 
 
 def _size_of(picture: str) -> str:
-    return f"{_SIZE}{picture}"
+    return f"{SIZE}{picture}"

@@ -33,7 +33,7 @@ from infeed_server.transforms.sizes import MAX_PIXELS, Resize
 _CROP_OPTIONS = {"field", "size", "given_name"}
 _ANY_VALUE: dict[type[Transform], set[str]] = {
     DecodeImage: {"field", "max_pixels", "exif"},
-    Resize: {"field", "size", "short_side", "antialias"},
+    Resize: {"field", "size", "short_side", "max_side", "antialias"},
     CenterCrop: _CROP_OPTIONS,
     RandomCrop: _CROP_OPTIONS,
     RandomResizedCrop: {*_CROP_OPTIONS, "scale", "ratio"},

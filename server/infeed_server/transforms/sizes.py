@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import tensorflow as tf
 from pydantic import model_validator
@@ -43,6 +43,8 @@ class Resize(Geometry):
     short_side: Positive | None = None
     """Length of the shorter side. The image keeps its aspect; the longer side is
     rounded down, as torchvision rounds it."""
+    max_side: Positive | None = None
+    """With `short_side`: the longer side is at most that long, so that the image may be smaller."""
     method: ResizeMethod = "bilinear"
     """Interpolation."""
     antialias: bool = False
@@ -54,7 +56,16 @@ class Resize(Geometry):
     def _check(self) -> Resize:
         if (self.size is None) == (self.short_side is None):
             raise ValueError("should have one of size and short_side")
+        if self.max_side is not None and self.max_side < (self.short_side or self.max_side + 1):
+            raise ValueError("should have max_side with short_side, which is at most as long")
         return self
+
+    @override
+    def identity(self) -> dict[str, Any]:
+        identity = super().identity()
+        if self.max_side is None:  # older fingerprints lack it
+            del identity[self.name]["max_side"]
+        return identity
 
     @override
     def apply_pixels(
@@ -81,7 +92,12 @@ class Resize(Geometry):
         if self.size is not None:
             return tf.zeros_like(image) + self.size
         assert self.short_side is not None
-        return image * self.short_side // tf.reduce_min(image, -1, keepdims=True)
+        size = image * self.short_side // tf.reduce_min(image, -1, keepdims=True)
+        if self.max_side is None:
+            return size
+        longest = tf.reduce_max(size, -1, keepdims=True)
+        smaller = tf.maximum(size * self.max_side // longest, 1)
+        return tf.where(longest > self.max_side, smaller, size)
 
     def _checked_size(self, image: tf.Tensor) -> tuple[int, int] | tf.Tensor:
         """Returns the size of the result. Fails the sample if it is too large."""

@@ -84,6 +84,22 @@ def test_resize_of_the_short_side_keeps_the_aspect(
     np.testing.assert_array_equal(result["image"], tf.cast(tf.round(expected), tf.uint8))
 
 
+@pytest.mark.parametrize(
+    ("image_size", "expected"),
+    [((60, 90), (40, 60)), ((60, 120), (35, 70)), ((300, 40), (70, 9)), ((40, 70), (40, 70))],
+)
+def test_the_longer_side_has_a_limit(
+    run: Any, image_size: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    step = Resize(field="image", short_side=40, max_side=70)
+    result = run(step, {"image": np.zeros((*image_size, 1), np.uint8)})["image"]
+    # As torchvision's `_compute_resized_output_size`, which rounds down twice.
+    assert result.shape[:2] == expected
+    assert "max_side" not in Resize(field="image", short_side=40).identity()["resize"]
+    with pytest.raises(ValueError, match="should have max_side with short_side, which is at most"):
+        Resize(field="image", short_side=40, max_side=39)
+
+
 def test_resize_of_the_short_side_and_crop_are_near_pillows(run: Any) -> None:
     small = np.random.default_rng(2).integers(0, 256, (30, 40, 3))
     pixels = tf.cast(tf.image.resize(small, [375, 501], "bicubic"), tf.uint8).numpy()

@@ -12,6 +12,7 @@ from infeed.shared.spec.segment import Segment
 from infeed_runs.change.definitions import Opened
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
+from infeed_server.pipeline.moved_targets import targets_identity
 from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.sources.base import Source
 from infeed_server.transforms.base import Step, Transform
@@ -131,6 +132,7 @@ _TEXTS: dict[str, Callable[[Pipeline], str]] = {
     "shuffle": _order_text,
     "skip": lambda one: str([*map(list, one.skip)]) if one.skip else "",
     "on_error": lambda one: one.on_error,
+    "targets": lambda one: ", ".join(map(repr, targets_identity(one.targets).items())),
 }
 
 

@@ -88,7 +88,7 @@ def _refuse_indexed_options(definition: Pipeline) -> None:
             at=("shuffle", "mode"),
         )
     given: list[KeyPath] = [
-        (name,) for name in ("add", "remove", "skip") if getattr(definition, name)
+        (name,) for name in ("add", "remove", "skip", "targets") if getattr(definition, name)
     ]
     given += [("shuffle", "order")] * (shuffle.order == "stable")
     if given:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import tensorflow as tf
 
 from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.moved_targets import SIZE
 from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Step, format_shape
@@ -32,9 +34,12 @@ class Measures:
         """Traces the steps. Raises `ConfigError` and `UserCodeError`."""
         stages = sample_graph.trace_columns(columns, parse, steps).stages
         fields = [(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
-        for (number, transform), after in zip(steps, stages[1:], strict=True):
-            touched = transform.fields()
-            names = after if touched is None else [name for name in after if name in touched]
+        for number, group in groupby(zip(steps, stages[1:], strict=True), lambda pair: pair[0][0]):
+            made = [*group]  # a step, and those that move targets with it
+            after, given = made[-1][1], [step.fields() for (_, step), _ in made]
+            touched = None if None in given else {name for own in given for name in own or ()}
+            names = [name for name in after if not name.startswith(SIZE)]
+            names = [name for name in names if touched is None or name in touched]
             fields += [(number, name, after[name]) for name in names]
         return cls(parse, tuple(steps), tuple(fields), _class_fields(stages[0]))
 
@@ -56,9 +61,10 @@ class Measures:
         sample = self.parse(columns)
         classes = {name: _class_value(sample[name]) for name in self.class_fields}
         measured = self._measure(sample, SOURCE_STAGE)
-        for step in self.steps:
-            sample = sample_graph.apply_step(step, sample, key)
-            measured += self._measure(sample, step[0])
+        for number, group in groupby(self.steps, lambda step: step[0]):
+            for step in group:
+                sample = sample_graph.apply_step(step, sample, key)
+            measured += self._measure(sample, number)
         return tf.stack(measured), classes
 
     def _measure(self, sample: Sample, stage: int) -> list[tf.Tensor]:

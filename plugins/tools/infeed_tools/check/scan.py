@@ -17,6 +17,7 @@ from infeed_server.engines.tf_data import graph_options, unbatched
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split_maps
 from infeed_server.pipeline.load import FilePipelines, place_of
+from infeed_server.pipeline.moved_targets import with_targets
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, SourceDefinition
 from infeed_tools.check.measures import Measures
 from infeed_tools.check.ranges import SOURCE_STAGE
@@ -134,7 +135,8 @@ def _scan_indexed(
     seed has them. Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a
     fault of storage."""
     source, _ = plan.uncached
-    maps, steps = split_maps(list(enumerate(plan.definition.transforms)))
+    maps, given = split_maps(list(enumerate(plan.definition.transforms)))
+    steps = with_targets(given, plan.definition.targets)
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
     measures = Measures.of(dict(source.columns), source.parse, steps)
     wanted = np.setdiff1d(np.arange(len(source)), np.array(plan.removed, np.int64))
@@ -142,7 +144,7 @@ def _scan_indexed(
     wanted = wanted[:count]
     if maps:
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
-    report.measure(measures, steps, {} if maps else source.classes)
+    report.measure(measures, given, {} if maps else source.classes)
     faults: list[Exception] = []
 
     def groups() -> Iterator[dict[str, Any]]:

@@ -147,6 +147,20 @@ def test_removed_samples_are_not_read(folder: Path) -> None:
     assert (progress.total, progress.done) == (68, 68)
 
 
+def test_samples_whose_targets_do_not_fit_are_bad(tmp_path: Path) -> None:
+    boxes = np.array([[[0, 0, 4, 4], [2, 2, 6, 6]]] * 4, np.float32)
+    boxes[:3, 1] = 0  # nothing to see
+    np.savez(tmp_path / "x.npz", image=np.zeros((4, 8, 8, 3), np.uint8), boxes=boxes)
+    steps = "[random_flip_left_right: {field: image}]"
+    options = f"transforms: {steps}, targets: {{boxes: {{boxes: {{pad: 1}}}}}}"
+    report, *_ = scan(tmp_path, f"    {{source: {{arrays: x.npz}}, {options}, batch: 2}}")
+    assert report.bad_samples == 1
+    assert "targets.boxes: pad: 1 rows at most" in report.bad_examples[0].message
+    assert {found.field for found in report.ranges if found.stage == 0} == {
+        *("image", "boxes", "boxes_count")
+    }
+
+
 def test_values_that_are_not_finite_are_a_problem(folder: Path) -> None:
     text = (
         "    source: {arrays: x.npz}\n    transforms: [map: functions_of_scan:log]\n"
