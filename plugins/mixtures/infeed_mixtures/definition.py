@@ -12,18 +12,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, mo
 from typing_extensions import Self
 
 from infeed.shared.errors import ConfigError, within
-from infeed_mixtures.by_part import ByPart
-from infeed_mixtures.mixed import Course, MixedSource
+from infeed_mixtures.mixed import Course
 from infeed_mixtures.mixture import Mixture
 from infeed_mixtures.schedule import integer_weights
-from infeed_mixtures.union import unite
 from infeed_server.config.model import Definition, Finding, as_tuple, did_you_mean
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.draws import name_draws
-from infeed_server.pipeline.moved_targets import with_targets
-from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source
-from infeed_server.sources.concat import ConcatSource, difference
 from infeed_server.sources.registry import AnySource, nest, open_sources
 from infeed_server.transforms import TransformList
 
@@ -195,30 +189,13 @@ class MixSource(IndexedDefinition):
         return source
 
     def _join(self, opened: Sequence[Source]) -> Source:
-        """Returns the parts as one source. Parts with the same columns and transforms need no step
-        of their own."""
-        names, sizes = [*self.mix], [len(source) for source in opened]
-        lists = [name_draws(part.made.transforms) for part in self.mix.values()]
-        steps = [take_cache(transforms)[0] for transforms in lists]
-        targets = [part.made.targets for part in self.mix.values()]
-        identities = [[step.identity() for _, step in some] for some in steps]
-        transforms: list[Any] = [step for _, step in steps[0]]
-        if (
-            any(targets)
-            or any(one != identities[0] for one in identities)
-            or any(difference(source, opened[0]) for source in opened[1:])
-        ):
-            opened = united = unite(opened)
-            moved = [with_targets(*one) for one in zip(steps, targets, strict=True)]
-            transforms = [ByPart.of([*zip(names, united, moved, strict=True)])]
+        """Returns the parts as one source."""
+        from infeed_mixtures.joined import join  # noqa: PLC0415 - it loads TensorFlow
+
         begins = (0, *(stage.begin for stage in self.stages))
-        mixture = Mixture(tuple(names), begins, self._weights, self.block)
+        mixture = Mixture((*self.mix,), begins, self._weights, self.block)
         course = Course(self.epoch, self.exhausted == "stop", self._most)
-        try:
-            joined = ConcatSource(opened, names)
-        except ConfigError as error:  # other classes
-            raise ConfigError(error.problem, at=("mix",)) from error
-        return MixedSource(joined, sizes, mixture, course, transforms)
+        return join([part.made for part in self.mix.values()], opened, mixture, course)
 
     @property
     def _weights(self) -> tuple[tuple[Fraction, ...], ...]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from fractions import Fraction
 from math import floor
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
@@ -19,17 +17,11 @@ from infeed_mixtures.definition import MAX_PARTS, Weight
 from infeed_mixtures.mixed import Course, MixedSource
 from infeed_mixtures.mixture import Mixture
 from infeed_mixtures.selected import SelectedSource
-from infeed_server.config.model import Definition, as_tuple, did_you_mean
+from infeed_server.config.model import Definition, as_tuple
 from infeed_server.order import MAX_SEED
 from infeed_server.order.permutation import permutation
-from infeed_server.pipeline.sample_graph import columns_function, trace
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Sample, Source
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source
 from infeed_server.sources.registry import AddedSource, open_source
-
-log = logging.getLogger(__name__)
-
-_AT_ONCE = 1024
-"""Samples that are read at once where a field is not known."""
 
 _PART_DOMAIN = 17
 """Hash domain of the split of a source."""
@@ -120,6 +112,8 @@ class WhereSource(_Around):
     """The condition on the fields of the source, such as `label < 10`."""
 
     def around(self, source: Source) -> Source:
+        from infeed_mixtures.known import field_values  # noqa: PLC0415 - it loads TensorFlow
+
         condition = Condition(self.where)
         values = {name: field_values(source, name, self.kind) for name in condition.fields}
         try:
@@ -149,6 +143,8 @@ class BalanceSource(_Around):
     """The field of the source by which classes come equally often: `{field: label}`."""
 
     def around(self, source: Source) -> Source:
+        from infeed_mixtures.known import field_values  # noqa: PLC0415 - it loads TensorFlow
+
         field = self.balance.field
         values = field_values(source, field, self.kind)
         found, numbers = np.unique(values, return_inverse=True)
@@ -161,43 +157,6 @@ class BalanceSource(_Around):
         selected = SelectedSource(source, np.argsort(numbers, kind="stable"), ["balance", field])
         mixture = Mixture(names, (0,), ((Fraction(1),) * len(names),), _BLOCK)
         return MixedSource(selected, np.bincount(numbers).tolist(), mixture, Course())
-
-
-def field_values(source: Source, name: str, option: str) -> npt.NDArray[Any]:
-    """Returns a field of all samples, which are read where it is not known. Raises `ConfigError`
-    for one that is not there, or is no number or text."""
-    known = source.whole_field(name)
-    if known is not None:
-        return known
-    fields = trace(source, ()).stages[0]
-    if name not in fields:
-        available = ", ".join(sorted({*fields, *source.known_fields()}))
-        hint = did_you_mean(name, [*fields])
-        raise ConfigError(f"no field {name!r}{hint}; available: {available}", at=(option,))
-    if fields[name].shape.rank != 0:
-        raise ConfigError(
-            f"field {name!r} has the shape {fields[name].shape}; a condition takes fields with one "
-            "value for each sample",
-            at=(option,),
-        )
-    log.warning(
-        "%s reads all %d samples at each start, as the field %r is not known without; an arrays, "
-        "csv or images source knows its labels",
-        option,
-        len(source),
-        name,
-    )
-
-    def one(columns: Sample, _: Any) -> Sample:
-        return {name: source.parse(columns)[name]}
-
-    run = columns_function(source.columns, one)
-    values = []
-    for begin in range(0, len(source), _AT_ONCE):
-        indices = np.arange(begin, min(len(source), begin + _AT_ONCE))
-        keys = np.zeros((len(indices), 2), np.int64)
-        values.append(np.asarray(run(source.read_checked(indices), keys)[name]))
-    return np.concatenate(values)
 
 
 def _class_names(source: Source, field: str, values: list[Any]) -> Any:

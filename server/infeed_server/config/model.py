@@ -31,9 +31,15 @@ class Definition(BaseModel):
         try:
             return validate(value)
         except ValidationError as error:
-            known = sorted(field.alias or name for name, field in cls.model_fields.items())
+            fields = (field.alias or name for name, field in cls.model_fields.items())
+            known = sorted([*fields, *cls.other_keys()])
             details = [_detail(item, known) for item in error.errors(include_url=False)]
             raise ValidationError.from_exception_data(error.title, details) from None
+
+    @classmethod
+    def other_keys(cls) -> list[str]:
+        """Returns the keys that a file can have beside the fields."""
+        return []
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yields the options as they were written, without defaults."""

@@ -14,7 +14,7 @@ from infeed.shared.spec.segment import MAX_SEGMENTS
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.order import MAX_SEED, Mode
 from infeed_server.sources.base import ProgressCallback, Source
-from infeed_server.sources.registry import AddedSource, AnySource, nest, open_sources
+from infeed_server.sources.registry import AddedSource, AnySource, kinds_beside, nest, open_sources
 from infeed_server.storage.files import PathString, rebase
 from infeed_server.transforms import TransformList
 from infeed_server.transforms.targets import Targets
@@ -162,6 +162,10 @@ class Pipeline(Definition):
     @classmethod
     def _nest_sources(cls, value: Any) -> Any:
         return nest(value, cls.model_fields)
+
+    @classmethod
+    def other_keys(cls) -> list[str]:
+        return kinds_beside()
 
     def linked(self, pipelines: Mapping[str, Pipeline]) -> Pipeline:
         """Returns the pipeline with others that its source names. Raises `ConfigError`."""

@@ -69,6 +69,11 @@ def _validate(value: Any) -> SourceDefinition:
     raise PydanticCustomError("source_kind", "{message}", {"message": message})
 
 
+def kinds_beside() -> list[str]:
+    """Returns the kinds of sources whose keys can stand beside `source`."""
+    return [one.kind for one in source_classes() if one.nesting]
+
+
 def nest(value: Any, fields: Collection[str]) -> Any:
     """Returns the options of a pipeline, with the keys of sources beside `source` put around it.
     `fields` are the other keys that a pipeline has. Raises `ValueError`."""

@@ -6,14 +6,16 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 from infeed_server.storage.files import is_remote
 from infeed_server.storage.stamp import FileStamp, StoredFile
 from infeed_server.storage.stores import ObjectRead, RangeRequests, store_of
 
-MAX_IDLE_HANDLES = 128
-"""Idle handles kept open: far below the usual limit of 1024 file descriptors per process."""
+MAX_IDLE_HANDLES, MAX_ALL_IDLE_HANDLES = 128, 512
+"""Idle handles that a pool keeps open, and all pools of a process together: below the usual limit
+of 1024 file descriptors."""
 
 _BLOCK = 1 << 20
 """Bytes that `BlockHandle` reads at once at least."""
@@ -94,13 +96,17 @@ Handle = TypeVar("Handle", bound=_Closeable)
 
 
 class FileHandlePool(Generic[Handle]):
-    """Handles kept open between reads. The least recently used is closed first."""
+    """Handles kept open between reads. The least recently used is closed first. The pools of a
+    process, such as those of the parts of a mixture, share the number of handles."""
+
+    _pools: ClassVar[WeakSet[FileHandlePool[Any]]] = WeakSet()
 
     def __init__(self, open_file: Callable[[int], Handle]) -> None:
         """`open_file` opens a file by its number."""
         self._open_file = open_file
         self._idle: list[tuple[int, Handle]] = []
         self._lock = threading.Lock()
+        self._pools.add(self)
 
     @contextmanager
     def borrow(self, file: int) -> Iterator[Handle]:
@@ -116,5 +122,6 @@ class FileHandlePool(Generic[Handle]):
             raise
         with self._lock:
             self._idle.append((file, handle))
-            if len(self._idle) > MAX_IDLE_HANDLES:
+            share = max(1, MAX_ALL_IDLE_HANDLES // len(self._pools))
+            while len(self._idle) > min(share, MAX_IDLE_HANDLES):
                 self._idle.pop(0)[1].close()

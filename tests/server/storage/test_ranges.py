@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from infeed.shared.errors import SourceError
 from infeed_server.storage.files import list_files
-from infeed_server.storage.handles import FileHandle
+from infeed_server.storage.handles import MAX_ALL_IDLE_HANDLES, FileHandle, FileHandlePool
 from infeed_server.storage.ranges import RangeReader
 
 CONTENTS = [random.Random(number).randbytes(100_000) for number in range(3)]
@@ -159,3 +160,23 @@ def test_closed_reader_refuses_reads(opened: Open, options: Any) -> None:
     ranges.close()
     with pytest.raises(SourceError, match=r"1\.bin: the source is closed"):
         read(ranges)
+
+
+def test_many_pools_share_the_number_of_idle_handles() -> None:
+    open_handles = set()
+
+    class Handle:
+        def __init__(self, _: int) -> None:
+            open_handles.add(self)
+
+        def close(self) -> None:
+            open_handles.remove(self)
+
+    pools = [FileHandlePool(Handle) for _ in range(256)]
+    for pool in pools:
+        with ExitStack() as stack:
+            for _ in range(4):
+                stack.enter_context(pool.borrow(0))
+    assert len(open_handles) <= MAX_ALL_IDLE_HANDLES
+    with pools[0].borrow(0) as handle:
+        assert handle in open_handles

@@ -98,8 +98,9 @@ def test_json_of_a_bad_file(folder: Path) -> None:
         "file": "bad.yaml",
         "line": 4,
         "path": "pipelines.p.shufle",
-        "message": "unknown key 'shufle' (did you mean 'shuffle'?); allowed: add, batch, "
-        "on_error, quarantine, remove, shuffle, skip, source, targets, transforms",
+        "message": "unknown key 'shufle' (did you mean 'shuffle'?); allowed: add, balance, batch, "
+        "mix, on_error, part, quarantine, remove, shuffle, skip, source, targets, transforms, "
+        "where",
     }
 
 

@@ -1,0 +1,43 @@
+"""Opened parts as one source, with the transforms that they need in front of the mixture's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from infeed.shared.errors import ConfigError
+from infeed_mixtures.by_part import MIX, ByPart
+from infeed_mixtures.mixed import Course, MixedSource
+from infeed_mixtures.mixture import Mixture
+from infeed_mixtures.union import unite
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.draws import name_draws
+from infeed_server.pipeline.moved_targets import with_targets
+from infeed_server.pipeline.sample_cache import take_cache
+from infeed_server.sources.base import Source
+from infeed_server.sources.concat import ConcatSource, difference
+
+
+def join(
+    parts: Sequence[Pipeline], opened: Sequence[Source], mixture: Mixture, course: Course
+) -> Source:
+    """Returns opened parts as one source. Parts with the same columns and transforms need no step
+    of their own. Raises `ConfigError` for parts with other classes."""
+    names, sizes = mixture.names, [len(source) for source in opened]
+    steps = [take_cache(name_draws(part.transforms))[0] for part in parts]
+    identities = [[step.identity() for _, step in some] for some in steps]
+    transforms: list[Any] = [step for _, step in steps[0]]
+    if (
+        any(part.targets for part in parts)
+        or any(one != identities[0] for one in identities)
+        or any(difference(source, opened[0]) for source in opened[1:])
+    ):
+        united = unite(opened)
+        moved = [with_targets(some, part.targets) for some, part in zip(steps, parts, strict=True)]
+        transforms = [ByPart.of([*zip(names, united, moved, strict=True)])]
+        opened = united
+    try:
+        joined = ConcatSource(opened, names)
+    except ConfigError as error:
+        raise ConfigError(error.problem, at=(MIX,)) from error
+    return MixedSource(joined, sizes, mixture, course, transforms)
