@@ -40,7 +40,7 @@ def to_grey(pixels: tf.Tensor) -> tf.Tensor:
     """Returns one channel, int32, as Pillow's mode L: 0.299 R + 0.587 G + 0.114 B, rounded."""
     if pixels.shape[2] == 1:
         return tf.cast(pixels, tf.int32)
-    red, green, blue = tf.unstack(tf.cast(pixels, tf.int32), axis=2)
+    red, green, blue = (tf.cast(channel, tf.int32) for channel in tf.unstack(pixels, axis=2))
     luma = tf.bitwise.right_shift(19595 * red + 38470 * green + 7471 * blue + (1 << 15), 16)
     return luma[..., tf.newaxis]
 

@@ -73,20 +73,24 @@ class _Policy(RandomGeometry):
     def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
         numbers = tf.random.stateless_uniform([self.count, 3], key)
         chosen = tf.cast(numbers[:, 0] * len(_OPERATIONS), tf.int32)
-        levels = self.level(numbers[:, 1])
-        signs = tf.where((numbers[:, 2] < 0.5) & (chosen < _POSTERIZE), -1.0, 1.0)
+        levels = self.level(numbers[:, 1])[:, tf.newaxis]
         of_shear, of_turn, of_blend, of_bits = self.limits
         along = self.longest(tf.cast(shape[1::-1], tf.float32))
+        greatest = [of_turn, *[of_blend] * 4, of_bits, 255.0, 0.0, 0.0]
+        scaled = levels * tf.concat([[0.0, of_shear, of_shear], along, greatest], 0)
+        whole = tf.concat([tf.floor(scaled[:, 3:5]), 8 - tf.round(scaled[:, 10:11])], 1)
+        magnitudes = tf.concat(
+            [
+                *(scaled[:, :3], whole[:, :2], scaled[:, 5:10], whole[:, 2:]),
+                *(tf.math.ceil(255 - scaled[:, 11:12]), scaled[:, 12:]),
+            ],
+            1,
+        )
+        found = tf.gather(magnitudes, chosen, axis=1, batch_dims=1)
+        signed = tf.where((numbers[:, 2] < 0.5) & (chosen < _POSTERIZE), -found, found)
         drawn: Drawn = {}
         for n in range(self.count):
-            level = levels[n]
-            magnitudes = tf.stack([
-                0.0, of_shear * level, of_shear * level,
-                *tf.unstack(tf.floor(along * level)), of_turn * level, *[of_blend * level] * 4,
-                8 - tf.round(of_bits * level), tf.math.ceil(255 * (1 - level)), 0.0, 0.0,
-            ])  # fmt: skip
-            drawn[f"operation{n}"] = chosen[n]
-            drawn[f"magnitude{n}"] = signs[n] * magnitudes[chosen[n]]
+            drawn |= {f"operation{n}": chosen[n], f"magnitude{n}": signed[n]}
         return drawn
 
     @override
@@ -121,7 +125,9 @@ class _Policy(RandomGeometry):
             kept = [partial(tf.identity, pixels)]
             # A mask is moved, and has no colours.
             last = kept * len(colours) if nearest else colours
-            return tf.switch_case(chosen, [*kept, *[moved] * len(_GEOMETRIC), *last])
+            # One branch moves: each node of a branch takes time, whether it is chosen or not.
+            branch = tf.where(chosen > 0, tf.maximum(chosen - len(_GEOMETRIC) + 1, 1), 0)
+            return tf.switch_case(branch, [*kept, moved, *last])
 
         for n in range(self.count):
             changed = change(pixels, drawn[f"operation{n}"], drawn[f"magnitude{n}"])

@@ -98,13 +98,14 @@ def posterize(pixels: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
 
 
 def autocontrast(pixels: tf.Tensor) -> tf.Tensor:
-    lows = tf.cast(tf.reduce_min(pixels, [0, 1]), tf.float64)[:, tf.newaxis]
-    highs = tf.cast(tf.reduce_max(pixels, [0, 1]), tf.float64)[:, tf.newaxis]
-    scales = 255 / tf.maximum(highs - lows, 1)
-    values = tf.range(_VALUES, dtype=tf.float64)
-    # In this order, which truncates some results to one less, as Pillow does.
-    stretched = tf.clip_by_value(tf.floor(values * scales + -lows * scales), 0, 255)
-    return _replace(pixels, tf.cast(tf.where(highs > lows, stretched, values), tf.uint8))
+    lows = tf.cast(tf.reduce_min(pixels, [0, 1]), tf.float64)
+    highs = tf.cast(tf.reduce_max(pixels, [0, 1]), tf.float64)
+    scales = tf.where(highs > lows, 255 / tf.maximum(highs - lows, 1), 1)
+    offsets = tf.where(highs > lows, -lows * scales, 0)
+    # In float64 and this order, which truncates some results to one less, as Pillow does.
+    values = tf.cast(_rows(pixels), tf.float64) * _of_row(pixels, scales) + _of_row(pixels, offsets)
+    stretched = tf.cast(tf.clip_by_value(values, 0, 255), tf.uint8)
+    return tf.reshape(stretched, tf.shape(pixels))
 
 
 def equalize(pixels: tf.Tensor) -> tf.Tensor:
@@ -127,9 +128,22 @@ def _histograms(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def _replace(pixels: tf.Tensor, curves: Curves) -> tf.Tensor:
-    return tf.gather(tf.reshape(curves, [-1]), _numbers(pixels))
+    replaced = tf.gather(tf.reshape(curves, [-1]), _numbers(pixels))
+    return tf.reshape(replaced, tf.shape(pixels))
 
 
 def _numbers(pixels: tf.Tensor) -> tf.Tensor:
     """Returns values with the number of their channel: int32, 256 more for each channel."""
-    return tf.cast(pixels, tf.int32) + tf.range(pixels.shape[2]) * _VALUES
+    of_channels = tf.range(pixels.shape[2]) * _VALUES
+    return tf.cast(_rows(pixels), tf.int32) + _of_row(pixels, of_channels)
+
+
+def _rows(pixels: tf.Tensor) -> tf.Tensor:
+    """Returns the rows of a picture, [height, width times channels]."""
+    return tf.reshape(pixels, [tf.shape(pixels)[0], -1])
+
+
+def _of_row(pixels: tf.Tensor, of_channels: tf.Tensor) -> tf.Tensor:
+    """Returns a number for each value of a row, from one for each channel."""
+    # Broadcast over rows: over pixels, it takes several times as long.
+    return tf.tile(of_channels, [tf.shape(pixels)[1]])
