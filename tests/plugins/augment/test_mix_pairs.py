@@ -38,6 +38,7 @@ pipelines:
     source: {{arrays: {folder}/n.npz}}
     shuffle: {{seed: 3}}
     transforms:
+      - rand_augment: {{field: image}}
       - one_hot: {{field: label, depth: {CLASSES}, on_value: 0.9, off_value: 0.025}}
       - mix_pairs: {{field: image, {mix}}}
       - normalize: {{field: image, scale: 255.0}}
@@ -153,8 +154,6 @@ def test_bits_are_those_of_positions_everywhere(serve: Any, tmp_path: Path) -> N
         state = feed.state()
     resumed = joined(steps(str(two.address), state=state, batch_size=6))[0]
     np.testing.assert_array_equal(resumed, image[12:])
-    original = pixels().reshape(COUNT, -1) / np.float32(255)
-    assert not any((original == row).all(1).any() for row in image.reshape(len(image), -1)[:4])
     with pytest.raises(InvalidRequestError, match=r"batch size 3 is odd, .* such as 4"):
         infeed.connect(str(one.address), "n", batch_size=3)
 
