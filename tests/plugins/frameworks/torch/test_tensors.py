@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import infeed  # noqa: E402
 from infeed.shared.spec import BYTES, DATA_TYPES  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
-from infeed.torch import connect  # noqa: E402
+from infeed.torch import FeedDataset, connect  # noqa: E402
 from infeed_frameworks.torch.tensor_feed import copy_to_device, to_tensor  # noqa: E402
 
 
@@ -49,6 +49,42 @@ def test_tensors_are_on_the_device_and_byte_strings_stay() -> None:
     batch = first_batch(arrays, device="meta", ids="id")
     assert batch["x"].device.type == batch["id"].device.type == "meta"
     assert batch["name"] == [b"a"] * 4
+
+
+def pictures() -> dict[str, Any]:
+    image = np.arange(4 * 2 * 3 * 5, dtype=np.uint8).reshape(4, 2, 3, 5)
+    return {"image": image, "label": np.arange(4), "depth": image[..., 0]}
+
+
+def test_fields_are_a_tuple_in_their_order() -> None:
+    arrays, options = pictures(), {"fields": ("label", "image"), "channels_first": ["image"]}
+    labels, images = first_batch(arrays, **options)
+    assert labels.tolist() == [0, 1, 2, 3]
+    assert images.shape == (4, 5, 2, 3)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    np.testing.assert_array_equal(images, arrays["image"].transpose(0, 3, 1, 2))
+    transport = FakeTransport(arrays, batch_size=4, shuffle=False)
+    with FeedDataset("fake", "fake", transport=transport, device="cpu", **options) as dataset:
+        for expected, found in zip((labels, images), next(iter(dataset)), strict=True):
+            assert torch.equal(expected, found)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fields": ("image", "lable")}, "'lable' is no field of 'fake' .did you mean 'label'"),
+        ({"channels_first": "image"}, r'channels_first must be names of fields, as \["image"\]'),
+        ({"channels_first": ["depth"]}, r"'depth' is no field .*depth uint8\[2, 3\]"),
+        ({"channels_first": ["image"], "fields": ["label"]}, r"'image' .* fields: label int64\[\]"),
+        ({"channels_first": ["images"]}, r"'images' .* fields: image uint8\[2, 3, 5\]"),
+    ],
+)
+def test_wrong_fields_are_refused_when_connected(options: Any, problem: str) -> None:
+    transport = FakeTransport(pictures(), batch_size=4)
+    with pytest.raises(infeed.InvalidRequestError, match=problem):
+        connect("fake", "fake", transport=transport, **options)
+    with pytest.raises(infeed.InvalidRequestError, match=problem):
+        FeedDataset("fake", "fake", transport=transport, **options).stats()
 
 
 class FakeTensor:
