@@ -87,6 +87,24 @@ def test_wrong_fields_are_refused_when_connected(options: Any, problem: str) -> 
         FeedDataset("fake", "fake", transport=transport, **options).stats()
 
 
+def test_mixed_pairs_are_those_of_numpy() -> None:
+    arrays = {
+        **pictures(),
+        "label": np.eye(4, dtype=np.float32),
+        "draws": np.tile(np.float32([64, 0.25, 0, 0, 0, 0]), (4, 1)),
+    }
+    transforms = [infeed.shared.spec.MixPairs("image", "label", "draws")]
+    transport = FakeTransport(arrays, batch_size=4, finish_transforms=transforms)
+    with (
+        infeed.connect("fake", "fake", transport=transport) as feed,
+        FeedDataset("fake", "fake", transport=transport, fields=("image", "label")) as dataset,
+    ):
+        expected, (images, labels) = next(feed), next(iter(dataset))
+    np.testing.assert_array_equal(images, expected["image"])
+    np.testing.assert_array_equal(labels, expected["label"])
+    assert labels.max(1).values.tolist() == [0.75] * 4
+
+
 class FakeTensor:
     """Records how it is copied."""
 
