@@ -89,7 +89,7 @@ ADAPTER_TESTS := $(addprefix tests/plugins/frameworks/,$(FRAMEWORKS))
 
 .PHONY: test-frameworks
 test-frameworks: $(FRAMEWORKS_READY) ## Run the tests of the adapters with JAX, PyTorch, Grain, Orbax and others.
-	@for tests in $(or $(TESTS),$(ADAPTER_TESTS) tests/examples); do $(PYTEST) $$tests; done
+	@for tests in $(or $(TESTS),$(ADAPTER_TESTS) tests/examples tests/docs/test_recipes.py); do $(PYTEST) $$tests; done
 
 WRITERS := build/writers
 WRITERS_READY := $(WRITERS)/.infeed-ready

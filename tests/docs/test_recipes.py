@@ -49,6 +49,8 @@ def test_recipe_trains(
         elif module := re.match(r"# (\w+\.py)\n", block.code):
             (folder / module[1]).write_text(block.code)
         else:
+            for framework in re.findall(r"^import (torch)$", block.code, re.MULTILINE):
+                pytest.importorskip(framework)
             code = block.code.replace("127.0.0.1:7470", address)
             exec(compile(code, str(block), "exec"), {"infeed": infeed, "train_step": train_step})
     assert steps

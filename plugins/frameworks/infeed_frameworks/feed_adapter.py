@@ -32,9 +32,6 @@ class FeedAdapter:
     batch that the feed has delivered to it, and then the state has counted that batch.
     """
 
-    _is_static = False
-    """Whether all batches must have one shape, so that empty slots cannot be cut."""
-
     def __init__(
         self,
         target: str | Feed,
@@ -67,10 +64,14 @@ class FeedAdapter:
         """Returns options that are known when an own feed connects, such as the shard."""
         return {}
 
+    def _check(self, feed: Feed) -> None:
+        """Raises `InvalidRequestError` where the options do not fit the feed."""
+        self._fields.check(feed)
+
     @property
     def feed(self) -> Feed:
         """The feed, connected. Raises as `infeed.connect`, `FeedClosedError` after `close`, and
-        `InvalidRequestError` where empty slots would count as samples."""
+        `InvalidRequestError` where the options do not fit it."""
         with self._lock:
             if self._feed is None:
                 if self._closed:
@@ -79,7 +80,7 @@ class FeedAdapter:
                 self._feed = connect(self._target, self._pipeline, **options)
                 if self._closed:
                     self._feed.close()
-            self._fields.check(self._feed, is_static=self._is_static)
+            self._check(self._feed)
             return self._feed
 
     @property

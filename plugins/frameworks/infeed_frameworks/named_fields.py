@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infeed.batch import Batch
 from infeed.feed import Feed
-from infeed.shared.arguments import check_text
+from infeed.shared.arguments import check_text, did_you_mean
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import Array
+from infeed.shared.spec import Array, FieldSpec, Spec
 
 
 @dataclass(frozen=True)
@@ -17,25 +18,54 @@ class NamedFields:
 
     ids: str | None = None
     mask: str | None = None
+    fields: Sequence[str] | None = None
+    """The fields of the element, in their order; None: all."""
 
     def __post_init__(self) -> None:
-        for option, name in vars(self).items():
-            if name is not None:
-                check_text(option, name, f'"_{option}"')
+        for option, name in self._added.items():
+            check_text(option, name, f'"_{option}"')
         if self.ids is not None and self.ids == self.mask:
             raise InvalidRequestError(f"ids and mask must be two names, not {self.ids!r} for both")
+        if self.fields is None:
+            return
+        check_names("fields", self.fields, '("image", "label")')
+        for option, name in self._added.items():
+            if name not in self.fields:
+                raise InvalidRequestError(
+                    f"{option}={name!r} is not in fields={self.fields!r}; add it there, or leave "
+                    f"{option} out"
+                )
 
-    def check(self, feed: Feed, *, is_static: bool = False) -> None:
-        """Raises `InvalidRequestError` if a feed has a field of such a name already, and if empty
-        slots would count as samples: nothing marks them, and they cannot be cut, since shapes are
-        static, or the same on several ranks."""
-        known = [field.name for field in feed.element_spec]
-        for option, name in vars(self).items():
+    @property
+    def _added(self) -> dict[str, str]:
+        options = {"ids": self.ids, "mask": self.mask}
+        return {option: name for option, name in options.items() if name is not None}
+
+    def spec(self, feed: Feed) -> Spec:
+        """Returns the fields of an element of a feed. Raises `InvalidRequestError` if the feed has
+        one of an added field's name already, and for a name in `fields` that is none."""
+        known = {field.name: field for field in feed.element_spec}
+        for option, name in self._added.items():
             if name in known:
                 raise InvalidRequestError(
                     f"{option}={name!r} is the name of a field of the pipeline already; its "
                     f"fields: {', '.join(known)}; choose another name"
                 )
+        types = {"ids": "int64", "mask": "bool"}
+        known |= {name: FieldSpec(name, types[option], ()) for option, name in self._added.items()}
+        for name in self.fields or ():
+            if name not in known:
+                raise InvalidRequestError(
+                    f"fields: {name!r} is no field of {feed.spec.name!r}"
+                    f"{did_you_mean(name, known)}; its fields: {', '.join(known)}"
+                )
+        return tuple(known[name] for name in self.fields or known)
+
+    def check(self, feed: Feed, *, is_static: bool = False) -> None:
+        """Raises `InvalidRequestError` as `spec`, and if empty slots would count as samples:
+        nothing marks them, and they cannot be cut, since shapes are static, or the same on several
+        ranks."""
+        self.spec(feed)
         ranks = feed.shard.world_size
         if feed.may_mask and not self._is_marked(feed) and (is_static or ranks > 1):
             where = f"{ranks} ranks need batches of one shape" if ranks > 1 else "shapes are static"
@@ -48,12 +78,27 @@ class NamedFields:
     def arrays(self, batch: Batch, feed: Feed) -> dict[str, Array]:
         """Returns an exact dict of a feed's batch, with int64 ids and bool mask. Empty slots are
         cut, unless the mask or a value of a field marks them."""
-        named = {self.ids: batch.sample_ids, self.mask: batch.mask}
-        arrays = {**batch, **{name: x for name, x in named.items() if name is not None}}
+        arrays = self.slots(batch)
         if self._is_marked(feed) or batch.mask.all():
             return arrays
         return {name: x[batch.mask] for name, x in arrays.items()}
 
+    def slots(self, batch: Batch) -> dict[str, Array]:
+        """Returns an exact dict as `arrays`, with all slots."""
+        named = {self.ids: batch.sample_ids, self.mask: batch.mask}
+        arrays = {**batch, **{name: x for name, x in named.items() if name is not None}}
+        return arrays if self.fields is None else {name: arrays[name] for name in self.fields}
+
     def _is_marked(self, feed: Feed) -> bool:
         """Returns whether the consumer can tell empty slots from samples."""
-        return self.mask is not None or bool(feed.empty)
+        marked = feed.empty if self.fields is None else {*feed.empty} & {*self.fields}
+        return self.mask is not None or bool(marked)
+
+
+def check_names(option: str, names: Sequence[str], example: str) -> Sequence[str]:
+    """Returns a list or tuple of names that is not empty; a text would be a list of letters."""
+    if not isinstance(names, list | tuple) or not names:
+        raise InvalidRequestError(f"{option} must be names of fields, as {example}, not {names!r}")
+    for name in names:
+        check_text(option, name, example)
+    return names

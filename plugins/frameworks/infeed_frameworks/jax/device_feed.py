@@ -59,8 +59,6 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
     every process. Batches on the devices that the loop has not taken do not count.
     """
 
-    _is_static = True
-
     def __init__(
         self,
         target: str | Feed,
@@ -75,6 +73,9 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         self._queue: deque[TransferredBatch | Exception] = deque()
         """Batches that the feed has delivered and the loop has not taken, in order; an error in
         place of one that cannot be transferred."""
+
+    def _check(self, feed: Feed) -> None:
+        self._fields.check(feed, is_static=True)
 
     def _late_options(self) -> ConnectOptions:
         placement, size = self._own.placement(), self._own.global_batch_size

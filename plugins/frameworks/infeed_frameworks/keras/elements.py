@@ -13,6 +13,7 @@ from infeed.feed import Feed
 from infeed.shared.arguments import check_flag, check_integer, check_text, did_you_mean
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Array
+from infeed_frameworks.named_fields import NamedFields
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +35,15 @@ class KerasElements:
         label: str | None,
         *,
         mask: bool,
+        ids: str | None = None,
         class_weight: ClassWeight | None = None,
         as_tuple: bool = False,
     ) -> None:
         self._name, self._label = feed.spec.name, label
         check_flag("mask", mask)
-        fields = {field.name: field for field in feed.element_spec}
+        self._named = NamedFields(ids)
+        self.spec = self._named.spec(feed)
+        fields = {field.name: field for field in self.spec}
         weighted = mask or class_weight is not None
         self.arrange = keras_arranger([*fields], label, weighted, as_tuple=as_tuple)
         self.is_cut = feed.may_mask and not mask
@@ -57,11 +61,11 @@ class KerasElements:
         self._has_warned = False
 
     def __call__(self, batch: Batch) -> Any:
-        fields, weights = dict(batch), batch.mask.astype("float32")
+        fields, weights = self._named.slots(batch), batch.mask.astype("float32")
         if not batch.mask.all():
             if self.is_cut:
                 self._require_samples(batch)
-                fields = {name: array[batch.mask] for name, array in batch.items()}
+                fields = {name: array[batch.mask] for name, array in fields.items()}
                 weights = weights[batch.mask]
             else:
                 self._warn()

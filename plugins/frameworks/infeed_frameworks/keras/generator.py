@@ -24,6 +24,7 @@ def generator(
     label: str | None = DEFAULT_LABEL,
     *,
     mask: bool = False,
+    ids: str | None = None,
     steps: int | None = None,
     restart: bool = False,
     class_weight: ClassWeight | None = None,
@@ -38,6 +39,8 @@ def generator(
                   no field "label": x is a dict of all fields, and there is no y
     mask          whether empty slots stay, so that shapes are static, and a weight per slot comes
                   last, 0.0 for an empty one; False: empty slots are cut
+    ids           name of a further field of x for the sample ids, int64 for each slot, -1 for an
+                  empty one; None: no such field
     steps         batches after which it ends; None: with the feed
     restart       whether each iteration begins where the feed began, by a connection of its own;
                   False: each batch is given once, and Keras gets an error if it begins again
@@ -45,7 +48,9 @@ def generator(
 
     Raises `InvalidRequestError` for wrong arguments; the feed's errors leave `fit` as themselves.
     """
-    elements = KerasElements(feed, label, mask=mask, class_weight=class_weight, as_tuple=True)
+    elements = KerasElements(
+        feed, label, mask=mask, ids=ids, class_weight=class_weight, as_tuple=True
+    )
     if steps is not None:
         steps = check_integer("steps", steps, 1, or_none="all batches of the feed")
     restarts = Restarts(feed) if check_flag("restart", restart) else None

@@ -33,6 +33,7 @@ def from_generator(
     label: str | None = DEFAULT_LABEL,
     *,
     mask: bool = False,
+    ids: str | None = None,
     replicas: int | None = None,
     restart: bool = False,
 ) -> tf.data.Dataset:
@@ -42,6 +43,8 @@ def from_generator(
               None, or no field "label": the element is the dict of all fields
     mask      whether empty slots stay, so that shapes are static, and a float32 weight per slot
               comes last, 1 or 0; False: empty slots are cut
+    ids       name of a further field of x for the sample ids, int64 for each slot, -1 for an empty
+              one; None: no such field
     replicas  replicas that each take whole batches of this feed, as by
               `distribute_datasets_from_function`; None: as `shard_of` has counted
     restart   whether each iteration begins where the feed began, by a connection of its own: for
@@ -54,12 +57,11 @@ def from_generator(
     The feed's errors, and an iteration of a feed that has ended, are TensorFlow errors with the
     message. Closing the feed ends an iteration.
     """
-    elements = KerasElements(feed, label, mask=mask)
+    elements = KerasElements(feed, label, mask=mask, ids=ids)
     slots = None if elements.is_cut else feed.batch_size
-    signature = elements.arrange(
-        {field.name: batch_tensor_spec(field, slots) for field in feed.element_spec},
-        tf.TensorSpec((slots,), tf.float32),
-    )
+    specs = {field.name: batch_tensor_spec(field, slots) for field in elements.spec}
+    weights = tf.TensorSpec((slots,), tf.float32)
+    signature = elements.arrange(specs, weights)
     restarts = Restarts(feed) if check_flag("restart", restart) else None
     reader, source = FeedReader() if restarts else reader_of(feed), feed
     left = feed.steps if restarts else feed.steps_left
@@ -95,21 +97,25 @@ def from_generator(
                 f"{'unknown' if left is None else left}, and TensorFlow drops a step without a "
                 "batch for each; give mask=True, with which empty batches complete the last step"
             )
-        dataset, left = _in_whole_steps(dataset, left, replicas, mask=mask)
+        empty = {name: zeros(spec) for name, spec in specs.items()}
+        if ids is not None:
+            empty[ids] -= 1
+        padding = tf.data.Dataset.from_tensors(elements.arrange(empty, zeros(weights)))
+        dataset, left = _in_whole_steps(dataset, left, replicas, padding if mask else None)
     return dataset if left is None else dataset.apply(tf.data.experimental.assert_cardinality(left))
 
 
 def _in_whole_steps(
-    dataset: tf.data.Dataset, length: int | None, replicas: int, *, mask: bool
+    dataset: tf.data.Dataset, length: int | None, replicas: int, padding: tf.data.Dataset | None
 ) -> tuple[tf.data.Dataset, int | None]:
-    """Returns a dataset whose steps have a batch for each replica, and its length: with `mask`
-    empty batches complete the last step, otherwise it is left out."""
-    if length is not None and not mask:
+    """Returns a dataset whose steps have a batch for each replica, and its length: copies of the
+    padding complete the last step, without one it is left out."""
+    if padding is None:
+        assert length is not None
         length -= length % replicas
         return dataset.take(length), length
-    empty = tf.data.Dataset.from_tensors(tf.nest.map_structure(zeros, dataset.element_spec))
     missing = replicas - 1 if length is None else -length % replicas
-    return dataset.concatenate(empty.repeat(missing)), length and length + missing
+    return dataset.concatenate(padding.repeat(missing)), length and length + missing
 
 
 def batch_tensor_spec(field: FieldSpec, slots: int | None) -> tf.TensorSpec:

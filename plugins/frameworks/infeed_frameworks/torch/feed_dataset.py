@@ -8,7 +8,7 @@ what it has trained on; where that begins again, the dataset connects again at i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,7 @@ from infeed.feed import Feed
 from infeed.shared.arguments import check_flag, check_integer
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
+from infeed_frameworks.named_fields import NamedFields
 from infeed_frameworks.torch.loaders import check_accelerate, check_loader, prepared_loader
 from infeed_frameworks.torch.passes import Pass, Passes
 from infeed_frameworks.torch.tensor_feed import TensorConverter, Tensors
@@ -45,6 +46,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         device: str | torch.device | None = None,
         ids: str | None = None,
         mask: str | None = None,
+        fields: Sequence[str] | None = None,
+        channels_first: Sequence[str] | None = None,
         restart: bool = False,
         **options: Unpack[ConnectOptions],
     ) -> None:
@@ -68,7 +71,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         if restart and options.get("remainder") is None:
             options["remainder"] = "pad"
         self._passes = Passes(target, pipeline, options)
-        self._convert = TensorConverter(device, ids, mask)
+        self._convert = TensorConverter(device, NamedFields(ids, mask, fields), channels_first)
         self._at = Pass()
         """Where the feed has begun, or will."""
         self._has_state = False
@@ -242,7 +245,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             self._feed = self._passes.connect(self._at)
             if self._earlier is not None:
                 self._feed.follow(self._earlier)
-        self._convert.fields.check(self._feed)
+        self._convert.check(self._feed)
         self._passes.shard.check_unchanged(self._feed.shard)
         return self._feed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from infeed.batch import Batch
 from infeed.client import check_options
 from infeed.feed import Feed
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import Array
+from infeed.shared.spec import BYTES, Array
 from infeed_frameworks.feed_adapter import FeedAdapter
-from infeed_frameworks.named_fields import NamedFields
+from infeed_frameworks.named_fields import NamedFields, check_names
 from infeed_frameworks.torch.shard import ShardChoice
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
     from infeed.client import ConnectOptions
 
-Tensors = dict[str, Any]
+Tensors = Any
+"""The fields of a batch by name, a dict; with the option `fields` a tuple of them."""
 
 
 class TensorFeed(FeedAdapter, Iterator[Tensors]):
-    """Iterates over the batches of one rank as dicts of writable tensors, in order, each once."""
+    """Iterates over the batches of one rank as writable tensors, in order, each once."""
 
     def __init__(
         self,
@@ -42,6 +43,9 @@ class TensorFeed(FeedAdapter, Iterator[Tensors]):
     def _late_options(self) -> ConnectOptions:
         return {"shard": self._shard.for_batches()}
 
+    def _check(self, feed: Feed) -> None:
+        self._convert.check(feed)
+
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
         feed = self.feed
@@ -56,46 +60,78 @@ def connect(
     device: str | torch.device | None = None,
     ids: str | None = None,
     mask: str | None = None,
+    fields: Sequence[str] | None = None,
+    channels_first: Sequence[str] | None = None,
     **options: Unpack[ConnectOptions],
 ) -> TensorFeed:
     """Opens a feed of tensors.
 
-    target     as for `infeed.connect`, or a feed of it
-    pipeline   name of the pipeline; None for a feed
-    device     the tensors' device; "cuda" copies through pinned memory and does not wait for the
-               copies; None: tensors of the batch's own memory, without a copy
-    ids        name of a field for the sample ids, int64 for each slot; None: no such field
-    mask       name of a field for the mask, bool for each slot; None: no such field
-    options    as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world size
+    target          as for `infeed.connect`, or a feed of it
+    pipeline        name of the pipeline; None for a feed
+    device          the tensors' device; "cuda" copies through pinned memory and does not wait for
+                    the copies; None: tensors of the batch's own memory, without a copy
+    ids             name of a field for the sample ids, int64 for each slot; None: no such field
+    mask            name of a field for the mask, bool for each slot; None: no such field
+    fields          names of the fields of a batch, which is then a tuple in their order; None: a
+                    batch is a dict of all
+    channels_first  names of fields [height, width, channels] that become
+                    [channels, height, width], by a view in the memory format `channels_last`
+    options         as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world
+                    size
     """
     check_options(options, connect)
-    feed = TensorFeed(target, pipeline, TensorConverter(device, ids, mask), **options)
+    convert = TensorConverter(device, NamedFields(ids, mask, fields), channels_first)
+    feed = TensorFeed(target, pipeline, convert, **options)
     feed.feed  # noqa: B018 - connects
     return feed
 
 
 class TensorConverter:
-    """Converts batches to exact dicts of field name → tensor, or list of `bytes`."""
+    """Converts batches to exact dicts of field name → tensor, or list of `bytes`; where the fields
+    are chosen, to tuples of these."""
 
     def __init__(
-        self, device: str | torch.device | None, ids: str | None, mask: str | None
+        self,
+        device: str | torch.device | None,
+        fields: NamedFields,
+        channels_first: Sequence[str] | None,
     ) -> None:
         try:
             self._device = None if device is None else torch.device(device)
         except (RuntimeError, TypeError) as error:
             raise InvalidRequestError(f"device {device!r} is none of PyTorch's: {error}") from None
-        self.fields = NamedFields(ids, mask)
+        self.fields = fields
+        self._channels_first: Sequence[str] = ()
+        if channels_first is not None:
+            self._channels_first = check_names("channels_first", channels_first, '["image"]')
 
-    def __call__(self, batch: Batch, feed: Feed) -> dict[str, Any]:
+    def check(self, feed: Feed) -> None:
+        """Raises `InvalidRequestError` as `NamedFields.check`, and for a field with channels first
+        that is no picture."""
+        self.fields.check(feed)
+        spec = {field.name: field for field in self.fields.spec(feed)}
+        for name in self._channels_first:
+            if name not in spec or len(spec[name].shape) != 3 or spec[name].data_type == BYTES:
+                shapes = ", ".join(f"{x.name} {x.data_type}{[*x.shape]}" for x in spec.values())
+                raise InvalidRequestError(
+                    f"channels_first: {name!r} is no field [height, width, channels] of "
+                    f"{feed.spec.name!r}; its fields: {shapes}"
+                )
+
+    def __call__(self, batch: Batch, feed: Feed) -> Tensors:
         """Returns the fields of a feed's batch, slots first: int64[slots] ids and bool[slots] mask
         if named. A tensor keeps the memory of its array, so that it is not used again."""
         fields = {name: to_tensor(x) for name, x in self.fields.arrays(batch, feed).items()}
-        if self._device is None:
+        if self._device is not None:
+            fields = {
+                name: copy_to_device(x, self._device) if isinstance(x, torch.Tensor) else x
+                for name, x in fields.items()
+            }
+        for name in self._channels_first:
+            fields[name] = fields[name].permute(0, 3, 1, 2)
+        if self.fields.fields is None:
             return fields
-        return {
-            name: copy_to_device(x, self._device) if isinstance(x, torch.Tensor) else x
-            for name, x in fields.items()
-        }
+        return tuple(fields[name] for name in self.fields.fields)
 
 
 def to_tensor(x: Array) -> Any:

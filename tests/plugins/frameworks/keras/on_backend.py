@@ -161,10 +161,9 @@ def test_an_error_of_the_feed_leaves_fit_as_itself() -> None:
 # --- evaluate and predict ---
 
 
-def identity_model(*, as_dict: bool = False) -> Any:
+def identity_model() -> Any:
     inputs = keras.Input((1,), name="x")
-    structure = {"x": inputs} if as_dict else inputs
-    model = keras.Model(structure, keras.layers.Activation("linear")(inputs))
+    model = keras.Model(inputs, keras.layers.Activation("linear")(inputs))
     model.compile(loss="mae")
     return model
 
@@ -180,6 +179,15 @@ def test_predict_gives_each_sample_once() -> None:
         with open_feed(columns(), **options) as feed:
             predicted = model.predict(generator(feed), steps=steps, verbose=0)
         assert sorted(predicted[:, 0].tolist()) == list(range(COUNT))
+
+
+def test_predictions_have_the_ids_of_their_samples() -> None:
+    x, ids = keras.Input((1,), name="x"), keras.Input((), dtype="int32", name="id")
+    model = keras.Model({"x": x, "id": ids}, {"y": keras.layers.Rescaling(2.0)(x), "id": ids})
+    with open_feed(columns(COUNT - 1), epochs=1, remainder="pad") as feed:
+        predicted = model.predict(generator(feed, ids="id"), verbose=0)
+    assert sorted(predicted["id"].tolist()) == list(range(COUNT - 1))
+    np.testing.assert_array_equal(predicted["y"][:, 0], predicted["id"] * 2)
 
 
 # --- checkpoints ---

@@ -51,19 +51,32 @@ class TestContract(AdapterContract):
         ("xz", {"label": "label"}, ({"x": "x", "z": "z"},)),
         ("xy", {"mask": True}, ("x", "y", "weight")),
         ("xz", {"label": None, "mask": True}, ({"x": "x", "z": "z"}, None, "weight")),
+        ("xy", {"ids": "id"}, ({"x": "x", "id": "id"}, "y")),
+        ("xy", {"label": None, "ids": "id"}, ({"x": "x", "y": "y", "id": "id"},)),
     ],
 )
 def test_options_set_the_element_structure(fields: str, options: Any, expected: Any) -> None:
     def names(part: Any) -> Any:
         if isinstance(part, dict):
             return {name: names(x) for name, x in part.items()}
-        return None if part is None else "weight" if part.dtype == np.float32 else fields[part[0]]
+        if part is None or part.dtype != np.int32:
+            return part if part is None else {"float32": "weight", "int64": "id"}[part.dtype.name]
+        return fields[part[0]]
 
     arrays = {name: np.full(8, index, np.int32) for index, name in enumerate(fields)}
     fake = FakeTransport(arrays, batch_size=4)
     with infeed.connect("fake", "fake", transport=fake, epochs=1) as feed:
         first = next(iter(infeed.keras.generator(feed, **({"label": "y"} | options))))
     assert tuple(map(names, first)) == expected
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_ids_are_those_of_the_slots(fake: FakeTransport, mask: bool) -> None:
+    with infeed.connect("fake", "fake", transport=fake, epochs=1, remainder="pad") as feed:
+        elements = list(infeed.keras.generator(feed, ids="id", mask=mask))
+    ids = np.concatenate([x["id"] for x, *_ in elements])
+    assert [*ids[:50]] == [*fake.sample_ids(3, 0, 50)]
+    assert [*ids[50:]] == [-1, -1] * mask
 
 
 def test_one_hot_labels_have_class_weights() -> None:
@@ -95,6 +108,7 @@ def test_steps_end_a_generator_and_the_next_continues(fake: FakeTransport) -> No
         ({"label": "lable"}, "no such field .did you mean 'label'"),
         ({"class_weight": {"cat": 2.0}}, "class_weight must be an integer"),
         ({"class_weight": {1: 2.0}, "label": "image"}, "one class for each sample, and 'image' is"),
+        ({"ids": "image"}, "ids='image' is the name of a field of the pipeline already"),
         ({"mask": 1}, "mask must be True or False"),
         ({"restart": 1}, "restart must be True or False"),
         ({"restart": True}, "is endless.*give infeed.connect epochs=1"),

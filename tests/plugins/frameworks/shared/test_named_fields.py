@@ -82,6 +82,32 @@ def test_name_of_a_field_is_refused(option: str) -> None:
         NamedFields(**{option: "x"}).check(feed)
 
 
+def test_chosen_fields_are_in_their_order() -> None:
+    with connect(**PADDED, empty={"x": -100}) as feed:
+        given = last(feed)
+        chosen = NamedFields("id", "kept", ("kept", "id", "x"))
+        assert [*chosen.arrays(given, feed)] == ["kept", "id", "x"]
+        spec = [(field.name, field.data_type) for field in chosen.spec(feed)]
+        assert spec == [("kept", "bool"), ("id", "int64"), ("x", "int32")]
+        # The value that marks empty slots is not in the element, so they are cut.
+        assert NamedFields("id", fields=("id",)).arrays(given, feed)["id"].min() >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fields": ("x", "lable")}, "'lable' is no field of 'fake'.*; its fields: x$"),
+        ({"fields": "x"}, r'fields must be names of fields, as \("image", "label"\), not \'x\''),
+        ({"fields": ()}, "fields must be names of fields"),
+        ({"fields": ("x", 1)}, "fields must be a str"),
+        ({"fields": ("x",), "mask": "kept"}, r"mask='kept' is not in fields=\('x',\)"),
+    ],
+)
+def test_wrong_fields_are_refused(options: Any, problem: str) -> None:
+    with connect() as feed, pytest.raises(InvalidRequestError, match=problem):
+        NamedFields(**options).check(feed)
+
+
 def test_one_name_for_both_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="must be two names, not 'x' for both"):
         NamedFields("x", "x")

@@ -48,6 +48,8 @@ def test_shapes_are_static_and_values_are_the_feeds(fake: FakeTransport, arrays:
         ("xz", {"label": "label"}, {"x": "x", "z": "z"}),
         ("xy", {"mask": True}, ("x", "y", "weight")),
         ("xz", {"label": None, "mask": True}, ({"x": "x", "z": "z"}, "weight")),
+        ("xy", {"ids": "id"}, ({"x": "x", "id": "id"}, "y")),
+        ("xy", {"label": None, "ids": "id"}, {"x": "x", "y": "y", "id": "id"}),
     ],
 )
 def test_options_set_the_element_structure(fields: str, options: Any, expected: Any) -> None:
@@ -57,7 +59,9 @@ def test_options_set_the_element_structure(fields: str, options: Any, expected: 
         first = next(iter(infeed.tensorflow.from_generator(feed, **options)))
 
     def name(tensor: Any) -> str:
-        return "weight" if tensor.dtype == tf.float32 else fields[int(tensor[0])]
+        if tensor.dtype == tf.int32:
+            return fields[int(tensor[0])]
+        return {tf.float32: "weight", tf.int64: "id"}[tensor.dtype]
 
     assert tf.nest.map_structure(name, first) == expected
 
@@ -109,10 +113,13 @@ def test_the_end_is_a_multiple_of_the_replicas(fake: FakeTransport) -> None:
         assert (dataset.cardinality(), len(list(dataset))) == (10, 10)
         assert feed.state()["position"] == 40
     with connect(fake, epochs=1, remainder="pad") as feed:
-        dataset = infeed.tensorflow.from_generator(feed, mask=True, replicas=5)
-        weights = [int(sum(weights)) for _, _, weights in dataset]
+        dataset = infeed.tensorflow.from_generator(feed, mask=True, ids="id", replicas=5)
+        slots = [(x["id"].numpy(), weights.numpy()) for x, _, weights in dataset]
         assert dataset.cardinality() == 15
-        assert weights == [4] * 12 + [2, 0, 0]
+        assert [weights.sum() for _, weights in slots] == [4] * 12 + [2, 0, 0]
+        ids = np.concatenate([ids for ids, _ in slots])
+        assert [*ids[:50]] == [*fake.sample_ids(3, 0, 50)]
+        assert [*ids[50:]] == [-1] * 10
 
 
 def test_data_of_unknown_length_get_empty_batches(arrays: Any) -> None:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import infeed  # noqa: E402
 from infeed.shared.spec import BYTES, DATA_TYPES  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
-from infeed.torch import connect  # noqa: E402
+from infeed.torch import FeedDataset, connect  # noqa: E402
 from infeed_frameworks.torch.tensor_feed import copy_to_device, to_tensor  # noqa: E402
 
 
@@ -49,6 +49,60 @@ def test_tensors_are_on_the_device_and_byte_strings_stay() -> None:
     batch = first_batch(arrays, device="meta", ids="id")
     assert batch["x"].device.type == batch["id"].device.type == "meta"
     assert batch["name"] == [b"a"] * 4
+
+
+def pictures() -> dict[str, Any]:
+    image = np.arange(4 * 2 * 3 * 5, dtype=np.uint8).reshape(4, 2, 3, 5)
+    return {"image": image, "label": np.arange(4), "depth": image[..., 0]}
+
+
+def test_fields_are_a_tuple_in_their_order() -> None:
+    arrays, options = pictures(), {"fields": ("label", "image"), "channels_first": ["image"]}
+    labels, images = first_batch(arrays, **options)
+    assert labels.tolist() == [0, 1, 2, 3]
+    assert images.shape == (4, 5, 2, 3)
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    np.testing.assert_array_equal(images, arrays["image"].transpose(0, 3, 1, 2))
+    transport = FakeTransport(arrays, batch_size=4, shuffle=False)
+    with FeedDataset("fake", "fake", transport=transport, device="cpu", **options) as dataset:
+        for expected, found in zip((labels, images), next(iter(dataset)), strict=True):
+            assert torch.equal(expected, found)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fields": ("image", "lable")}, "'lable' is no field of 'fake' .did you mean 'label'"),
+        ({"channels_first": "image"}, r'channels_first must be names of fields, as \["image"\]'),
+        ({"channels_first": ["depth"]}, r"'depth' is no field .*depth uint8\[2, 3\]"),
+        ({"channels_first": ["image"], "fields": ["label"]}, r"'image' .* fields: label int64\[\]"),
+        ({"channels_first": ["images"]}, r"'images' .* fields: image uint8\[2, 3, 5\]"),
+    ],
+)
+def test_wrong_fields_are_refused_when_connected(options: Any, problem: str) -> None:
+    transport = FakeTransport(pictures(), batch_size=4)
+    with pytest.raises(infeed.InvalidRequestError, match=problem):
+        connect("fake", "fake", transport=transport, **options)
+    with pytest.raises(infeed.InvalidRequestError, match=problem):
+        FeedDataset("fake", "fake", transport=transport, **options).stats()
+
+
+def test_mixed_pairs_are_those_of_numpy() -> None:
+    arrays = {
+        **pictures(),
+        "label": np.eye(4, dtype=np.float32),
+        "draws": np.tile(np.float32([64, 0.25, 0, 0, 0, 0]), (4, 1)),
+    }
+    transforms = [infeed.shared.spec.MixPairs("image", "label", "draws")]
+    transport = FakeTransport(arrays, batch_size=4, finish_transforms=transforms)
+    with (
+        infeed.connect("fake", "fake", transport=transport) as feed,
+        FeedDataset("fake", "fake", transport=transport, fields=("image", "label")) as dataset,
+    ):
+        expected, (images, labels) = next(feed), next(iter(dataset))
+    np.testing.assert_array_equal(images, expected["image"])
+    np.testing.assert_array_equal(labels, expected["label"])
+    assert labels.max(1).values.tolist() == [0.75] * 4
 
 
 class FakeTensor:
