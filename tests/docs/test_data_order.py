@@ -17,7 +17,7 @@ from tests.harness.server import InfeedServer
 import infeed
 
 BLOCKS = doc_blocks.read("docs/data-order.md")
-(AFTER,) = (block.code for block in BLOCKS if block.language == "yaml")
+AFTER = next(block.code for block in BLOCKS if block.language == "yaml")
 BEFORE = re.sub(r" +remove: .*\n", "", AFTER)
 
 
