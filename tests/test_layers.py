@@ -227,6 +227,11 @@ def test_the_page_of_the_architecture_has_these_layers() -> None:
     assert set(SHARED) <= set(re.findall(r"`([\w.]+)`", text))
 
 
+def test_packages_have_types() -> None:
+    folders = [folder / name for name, folder in (PACKAGES | PLUGINS).items()]
+    assert [folder.name for folder in folders if not (folder / "py.typed").exists()] == []
+
+
 def test_modules_import_lower_layers_only() -> None:
     found = {module: wrong_imports(module, imports(path)) for module, path in MODULES.items()}
     assert {module: wrong for module, wrong in found.items() if wrong} == {}

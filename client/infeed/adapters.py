@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from infeed.shared.errors import MissingExtraError
+from infeed.shared.doors import Door
+from infeed.shared.errors import ConfigError, MissingExtraError
 
 
 def require(module: str, title: str) -> None:
@@ -19,11 +20,19 @@ def require(module: str, title: str) -> None:
 
 def added_names(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns the `__getattr__` and the `__dir__` of a module whose names other packages add by the
-    entry points of the group with its name. They are imported on first use: this takes seconds."""
+    entry points of the group with its name. They are imported on first use: this takes seconds. A
+    name that several packages add is a `ConfigError`."""
+    door = Door(module, f"name of {module}")
 
+    @cache
     def import_name(name: str) -> Any:
-        for entry in entry_points(group=module, name=name):
-            return entry.load()
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if name not in door.names():
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        try:
+            return door.load(name)
+        except ConfigError as error:
+            if isinstance(error.__cause__, ImportError):  # a framework that is not installed
+                raise error.__cause__ from None
+            raise
 
-    return import_name, lambda: sorted(entry_points(group=module).names)
+    return import_name, door.names
