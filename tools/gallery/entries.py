@@ -31,7 +31,7 @@ ENTRIES = (
         data.write_csv,
         "Images in a folder, and a CSV with a label for each. Rows may be in any order; an image "
         "without a row is a bad sample, which `infeed check --scan` names.",
-        "pipelines.md#images",
+        "sources.md#images",
     ),
     Entry(
         "folder_csv_labels_augmented",
@@ -39,7 +39,7 @@ ENTRIES = (
         data.write_csv,
         "Random transforms draw from (seed, epoch, sample): the same on each server and after "
         "each restart, and others in each epoch.",
-        "pipelines.md#transforms",
+        "transforms.md",
     ),
     Entry(
         "class_folders",
@@ -47,7 +47,7 @@ ENTRIES = (
         data.write_folders,
         "A folder for each class. Only the window of a random crop is decoded where it stands "
         "right behind `decode_image`.",
-        "pipelines.md#images",
+        "sources.md#images",
     ),
     Entry(
         "webdataset_tars",
@@ -55,28 +55,28 @@ ENTRIES = (
         data.write_tar,
         "Tars are read by index: a global shuffle, exactly once, resumed in constant time, without "
         "unpacking them.",
-        "pipelines.md#webdataset",
+        "sources.md#webdataset",
     ),
     Entry(
         "parquet_images",
         "Parquet",
         data.write_parquet,
         "Row groups are read once in window order. Needs `infeed[formats]`.",
-        "pipelines.md#parquet",
+        "table-sources.md#parquet",
     ),
     Entry(
         "arrays_augmented",
         "Arrays",
         data.write_arrays,
         "Arrays of NumPy, mapped into memory once for all trainers.",
-        "pipelines.md#arrays",
+        "table-sources.md#arrays",
     ),
     Entry(
         "float_features",
         "A table of numbers",
         data.write_table,
         "No images, no transforms: rows of features, shuffled over all of them.",
-        "pipelines.md#arrays",
+        "table-sources.md#arrays",
     ),
     Entry(
         "python_dataset",
@@ -84,7 +84,7 @@ ENTRIES = (
         data.write_nothing,
         "Any class with `__len__` and `__getitem__`, such as a map-style data set of PyTorch, in "
         "processes of its own. Its order and resumes are exact, as with files.",
-        "pipelines.md#python",
+        "python-sources.md#python",
     ),
     Entry(
         "raw_tfrecords_cached",
@@ -100,7 +100,7 @@ ENTRIES = (
         data.write_folders,
         "The same images in a bucket; credentials come from the environment. Needs "
         "`infeed[stores]`. Measured with a store on the same machine.",
-        "pipelines.md#object-stores",
+        "sources.md#object-stores",
         bucket="pictures",
     ),
     Entry(
@@ -109,7 +109,7 @@ ENTRIES = (
         data.write_flat,
         "A function that returns a `tf.data.Dataset`, as it is. Its order is kept if it is "
         "deterministic; a resume reads up to the position.",
-        "pipelines.md#dataset",
+        "python-sources.md#dataset",
     ),
     Entry(
         "data_service",

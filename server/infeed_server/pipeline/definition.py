@@ -139,7 +139,7 @@ class Pipeline(Definition):
     """More sources, whose samples are behind the first one's. They have the same columns."""
     remove: RemoveOption = None
     """Samples to leave out: the path of a file, a list of ids and file names, or [more
-    options](#removed-samples)."""
+    options](samples.md#removed-samples)."""
     skip: StepRanges = ()
     """Ranges of steps to leave out, `[[first, end], ...]`, as a run without `skip` numbers them, in
     steps of `batch.size` samples over all ranks. Their samples come again in the next epoch."""
@@ -149,7 +149,7 @@ class Pipeline(Definition):
     """Steps on each sample, applied in this order."""
     targets: Targets = {}  # noqa: RUF012 - of a model, which is immutable
     """What fields show of a picture, `{mask: mask, boxes: {boxes: xyxy}, points: keypoints}`: a
-    transform that moves the picture moves these [targets](#targets) by the same draw."""
+    transform that moves the picture moves these [targets](targets.md) by the same draw."""
     batch: Annotated[BatchOptions | None, BeforeValidator(_with_size)] = None
     """Batch options, or the size alone; required unless the elements of a `dataset` are batches."""
     on_error: OnError = "raise"

@@ -72,7 +72,7 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
                     raise step.error(
                         f"field {moving.field!r} would be moved at random, and not {name!r}, "
                         f"{reason} ({describe_tensor(stage.spec)}{later}); say what it is, and it "
-                        f"moves too: targets: {{{name}: {kind}}}, docs/pipelines.md, Targets; only "
+                        f"moves too: targets: {{{name}: {kind}}}, docs/targets.md; only "
                         f"if the places in {name!r} are not those in {moving.field!r}, name the "
                         f"draws, which moves nothing else: draw: "
                         f"{step.name.replace('random', moving.field)}"

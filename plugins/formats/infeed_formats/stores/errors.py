@@ -6,7 +6,7 @@ import asyncio
 import errno
 import re
 
-_CREDENTIALS = "set credentials, see docs/pipelines.md, Object stores"
+_CREDENTIALS = "set credentials, see docs/sources.md, Object stores"
 
 _NO_CREDENTIALS = (
     r"169\.254\.169|latest/(api/token|meta-data)|metadata\.google|MissingApiKey"

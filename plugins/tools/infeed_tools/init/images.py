@@ -73,7 +73,7 @@ def image_starter(
     stems = {posixpath.splitext(image)[0] for image in map(posixpath.basename, images)}
     others = {*map(posixpath.basename, left)}
     if any(name.endswith(".json") or posixpath.splitext(name)[0] in stems for name in others):
-        about.insert(0, "for boxes and other labels in files: a source python, docs/pipelines.md")
+        about.insert(0, "for boxes and other labels: a source python, docs/python-sources.md")
     bare = [part for part in reading.parts if not part.labels]
     unlabelled = [
         posixpath.join(root, part.folder, image) for part in bare for image in part.images
@@ -144,7 +144,7 @@ def _folder(file: str, root: str) -> str | None:
 
 def _read(file: str, folder: str | None) -> Table:
     if file.lower().endswith(".json"):
-        remedy = "write its labels as CSV or JSON lines, or a source python (docs/pipelines.md)"
+        remedy = "write its labels as CSV or JSON lines, or see docs/python-sources.md"
         raise SourceError(f"{file} is JSON, which is no table; {remedy}", file=file)
     rows = read_json_lines(file) if file.endswith(".jsonl") else read_csv(file, ",;\t|")
     return Table(relative(file, Path.cwd()), [cells for _, cells in rows], folder)

@@ -58,7 +58,7 @@ def judge(parts: Sequence[Part]) -> Iterator[str]:
         yield (
             f"files in {' and '.join(names_of_pair)} have the same names or numbers, as images and "
             "their masks: give masks as PNGs with few greys or a palette; for pairs, write "
-            "a source python (docs/pipelines.md)"
+            "a source python (docs/python-sources.md)"
         )
 
 

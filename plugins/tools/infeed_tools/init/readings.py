@@ -93,7 +93,7 @@ def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> R
     if twin:
         doubts.append(
             f"{twin} and others are named like an image, as its mask: move them out of the "
-            "folder, or for pairs write a source python (docs/pipelines.md)"
+            "folder, or for pairs write a source python (docs/python-sources.md)"
         )
     doubts += [doubt for reading in found for doubt in reading.doubts]
     reason = (
