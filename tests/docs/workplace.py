@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import io
 import json
@@ -14,6 +15,7 @@ from tests.harness.datasets import jpeg
 from tests.harness.doc_blocks import ROOT
 from tests.harness.mds import write_mds
 from tests.harness.megatron import write_tokens
+from tests.harness.pictures import encode
 from tests.harness.saved import write_saved
 from tests.harness.tfds import IMAGE, LABEL, feature, features_dict, sequence, write_tfds
 from tests.harness.tfrecords import example, write_records
@@ -46,10 +48,12 @@ def fill(folder: Path) -> None:
     data = folder / "data"
     _write_images(data / "photos", PHOTOS)
     _write_images(data / "pairs", [f"images/{number}.jpg" for number in range(20)])
-    _write_images(data / "pairs", [f"masks/{number}.png" for number in range(20)])
+    _write_masks(data / "pairs/masks")
     _write_labels(data / "labels.csv", PHOTOS)
     breeds = [f"{name},{('beagle', 'boxer')[i % 2]}" for i, name in enumerate(PHOTOS)]
     (data / "table.csv").write_text("\n".join(["file,breed", *breeds]) + "\n")
+    parts = [f"cats/{n}.jpg,{'good' if n % 10 else 'defect'}" for n in range(COUNT) if n != 20]
+    (data / "parts.csv").write_text("\n".join(["file,label", *parts, "cats/blurred.jpg,good"]))
     _write_coco(data / "coco")
     for name in ("train", "eval", "more"):
         files = [f"cats/{number}.jpg" for number in range(COUNT)]
@@ -73,6 +77,15 @@ def _write_images(folder: Path, names: list[str]) -> None:
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(jpeg(number % 50, (40 + number % 50, 34)))
+
+
+def _write_masks(folder: Path) -> None:
+    """Writes a mask of two classes for each of the images in `pairs/images`."""
+    folder.mkdir()
+    for number in range(20):
+        mask = np.zeros((34, 40 + number), np.uint8)
+        mask[8:24, 8:24] = 1
+        (folder / f"{number}.png").write_bytes(encode("PNG", mask))
 
 
 def _write_coco(folder: Path) -> None:
@@ -106,6 +119,9 @@ def _write_records(data: Path) -> None:
     images = [example({"image": [jpeg(n)], "label": [n % 4]}) for n in range(COUNT)]
     for shard in range(2):
         write_records(data / f"train-{shard:05}-of-00002.tfrecord", images[shard::2])
+    (data / "gzip").mkdir()
+    packed = gzip.compress((data / "train-00000-of-00002.tfrecord").read_bytes())
+    (data / "gzip/train-0.tfrecord.gz").write_bytes(packed)
     texts = [
         example({"label": [n], "box": [0.0, 0.1, 0.5, 1.0], "tokens": [n]}) for n in range(COUNT)
     ]
@@ -130,6 +146,12 @@ def _write_records(data: Path) -> None:
         {"image": IMAGE, "objects": sequence(features_dict({"bbox": box, "label": LABEL}))},
         {"test": [[objects] * COUNT]},
     )
+    documents = [json.dumps({"text": f"document {n}: " + "words " * n}) for n in range(COUNT)]
+    (data / "text").mkdir()
+    (data / "text/documents.jsonl").write_text("\n".join(documents))
+    lengths = 8 + np.arange(400) * 37 % 120
+    tokens = np.where(np.arange(128) < lengths[:, np.newaxis], 7, 0)
+    np.savez(data / "text/documents.npz", tokens=tokens, length=lengths)
     write_tokens(data / "web_0.idx", [[*range(100)] * 200])
     with tarfile.open(data / "train-0.tar", "w") as tar:
         for number in range(COUNT):
