@@ -18,7 +18,8 @@ from infeed_mixtures.schedule import integer_weights
 from infeed_server.config.model import Definition, Finding, as_tuple, did_you_mean
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source
-from infeed_server.sources.registry import AnySource, nest, open_sources
+from infeed_server.sources.beside import HasSource
+from infeed_server.sources.registry import AnySource, open_sources
 from infeed_server.transforms import TransformList
 
 MAX_PARTS = 4096
@@ -46,7 +47,7 @@ Weight = Annotated[
 ]
 
 
-class MixPart(Definition):
+class MixPart(HasSource):
     """A part of a mixture."""
 
     source: AnySource | None = None
@@ -63,10 +64,9 @@ class MixPart(Definition):
     """Number of times that its samples may come; an error names the position where they would come
     once more."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _nest_sources(cls, value: Any) -> Any:
-        return nest(value, cls.model_fields)
+    def other_keys(cls) -> list[str]:
+        return [key for key in super().other_keys() if key != MixSource.kind]
 
     @model_validator(mode="after")
     def _has_one(self) -> Self:
@@ -93,8 +93,9 @@ class MixPart(Definition):
         if not isinstance(self.pipeline, str):
             return self
         if self.pipeline not in pipelines:
-            hint = did_you_mean(self.pipeline, [*pipelines])
-            names = ", ".join(pipelines)
+            plain = [name for name, one in pipelines.items() if one.source.kind != MixSource.kind]
+            hint = did_you_mean(self.pipeline, plain)
+            names = ", ".join(plain) or "no others"
             raise ConfigError(
                 f"there is no valid pipeline {self.pipeline!r}{hint}; there are {names}",
                 at=("pipeline",),
@@ -126,7 +127,7 @@ class MixSource(IndexedDefinition):
     epoch ends for all parts."""
     block: Annotated[int, Field(ge=1, le=1 << 16)] = 1024
     """Positions whose parts are permuted together, so that each rank sees all parts. Behind each
-    block, each part has its exact share, within two samples."""
+    block and each epoch, each part has its exact share, within two samples."""
     stages: Annotated[tuple[MixStage, ...], BeforeValidator(as_tuple)] = ()
     """Other weights from positions on: `[{from: 1024000, weights: {web: 1, books: 2}}]`."""
 
@@ -143,8 +144,12 @@ class MixSource(IndexedDefinition):
                     f"behind {begin}: for example {near}"
                 )
             begin = stage.begin
-        for weights in self._weights:
-            integer_weights(weights)
+        for number, weights in enumerate(self._weights):
+            try:
+                integer_weights(weights)
+            except ValueError as error:
+                place = f"stages[{number - 1}].weights" if number else "the weights of mix"
+                raise ValueError(f"{place}: {error}") from None
         if self.exhausted == "stop" and (self.stages or self.epoch or any(self._most)):
             raise ValueError("exhausted: stop goes with neither stages, epoch nor max_epochs")
         return self

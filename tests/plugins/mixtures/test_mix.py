@@ -124,6 +124,9 @@ pipelines:
     (tmp_path / "p.yaml").write_text(text.replace("pipeline: a", "pipeline: aa"))
     with pytest.raises(ConfigError, match=r"p.yaml:6: .*no valid pipeline 'aa' \(did you mean"):
         load.load(str(tmp_path / "p.yaml"))
+    (tmp_path / "p.yaml").write_text(text.replace("pipeline: a", "pipeline: boths"))
+    with pytest.raises(ConfigError, match=r"no valid pipeline 'boths'; there are a$"):
+        load.load(str(tmp_path / "p.yaml"))
 
 
 def test_an_epoch_that_stops_ends_with_the_first_part() -> None:
@@ -153,6 +156,16 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
         (two(c={"source": {"arrays": A}, "weight": -1}), {}, "should be 0 or more"),
         (two(c={"source": {"arrays": A}, "weight": "x"}), {}, "3, 0.7 or 2/3"),
         (two(c={"weight": 1}), {}, "either source or pipeline"),
+        (
+            {"a": {"source": {"arrays": A}, "weight": 0}},
+            {},
+            "the weights of mix: all are 0; give .* more$",
+        ),
+        (
+            two(),
+            {"block": 8, "stages": [{"from": 8, "weights": {"a": 0, "b": 0}}]},
+            r"stages\[0\].weights: all are 0",
+        ),
         (two(), {"stages": [{"from": 9, "weights": {"a": 1, "b": 1}}]}, "multiple of block"),
         (two(), {"stages": [{"from": 1024, "weights": {"a": 1}}]}, "each of a, b"),
         (two(c={"pipeline": "z"}), {}, "give the pipeline itself"),
@@ -166,6 +179,24 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
 def test_impossible_mixtures_are_refused(mix: Any, options: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         plan_of(mix, options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (
+            {"mix": two(), "exhausted": "stop"},
+            r"with mix: source: {mix: \.\.\., exhausted: ",
+        ),
+        (
+            {"mix": two(c={"source": {"images": "a"}, "labels": "folders"})},
+            r"with images: source: {images.*; allowed: balance, max_epochs, part, pipeline, source",
+        ),
+    ],
+)
+def test_an_option_beside_its_source_is_an_error_with_its_place(options: Any, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown key '.*'; put it under source, {hint}"):
+        load.parse({"batch": 4, **options})
 
 
 def test_other_classes_are_an_error_with_both(tmp_path: Path) -> None:
