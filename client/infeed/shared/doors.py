@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -30,6 +31,15 @@ class Door:
     def names(self) -> list[str]:
         """Returns the names, sorted."""
         return [*self._offers]
+
+    def refuse_others(self, known: Collection[str]) -> None:
+        """Raises `ConfigError` where a package offers a name that nothing uses."""
+        for name in self.names():
+            if name not in known:
+                raise ConfigError(
+                    f"{self.subject(name)} has an unknown name; known: {', '.join(sorted(known))}; "
+                    "repair or uninstall that package"
+                )
 
     def load(self, name: str) -> Any:
         """Returns an object. Raises `ConfigError` where several packages offer the name, or its

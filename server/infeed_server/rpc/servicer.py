@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2
 
 from infeed.shared.doors import Door
-from infeed.shared.errors import InvalidRequestError
+from infeed.shared.errors import ConfigError, InvalidRequestError
 from infeed.v1 import feed_service_pb2 as messages
 from infeed.v1.stream_pb2 import StreamBatchesRequest
 from infeed.wire.chunk import checksum
@@ -31,11 +31,22 @@ AddedMethod = Callable[[Callable[[str], Engine], Any, Callable[[], bool]], Messa
 """Answers a request. Gets a function that returns the engine of a pipeline that the caller may
 read, the request, and a function that tells whether the caller still waits."""
 
-_ADDED = Door("infeed.rpc", "method")
-"""Methods of the service that other packages answer."""
+_DOOR = Door("infeed.rpc", "method")
+_OWN = {"ListPipelines", "GetPipeline", "StreamBatches"}
 
 _DEFAULT_PAGE_SIZE = 100
 _MAX_PAGE_SIZE = 1000
+
+
+def added_methods() -> dict[str, AddedMethod]:
+    """Returns the methods of the service that other packages answer. Raises `ConfigError` where a
+    package is at fault."""
+    _DOOR.refuse_others({*_METHODS.keys()} - _OWN)
+    methods = {name: _DOOR.load(name) for name in _DOOR.names()}
+    for name, method in methods.items():
+        if not callable(method):
+            raise ConfigError(f"the method {name!r}, {_DOOR.place(name)}, should be a function")
+    return methods
 
 
 class FeedServicer(grpc.GenericRpcHandler):
@@ -52,10 +63,9 @@ class FeedServicer(grpc.GenericRpcHandler):
                 streams.serve, StreamBatchesRequest.FromString, response_serializer=None
             ),
         }
-        for name in _ADDED.names():
+        for name, method in added_methods().items():
             kind = GetMessageClass(_METHODS[name].input_type)
-            answer = partial(self._answer, _ADDED.load(name))
-            self._handlers[f"/{SERVICE}/{name}"] = _unary(answer, kind)
+            self._handlers[f"/{SERVICE}/{name}"] = _unary(partial(self._answer, method), kind)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handlers.get(str(handler_call_details.method))

@@ -51,6 +51,9 @@ _NOEXEC_SEAL, _ALLOW_SEALING = 0x8, 0x2
 _PEER_TIMEOUT_SECONDS = 1.0
 """Time for a client to send its key, and again to map the blocks."""
 
+_MAX_PEERS = 64
+"""Peers of the second socket at a time: one that says nothing delays no other."""
+
 _files_lock = threading.Lock()
 """Held while the files of a stream's blocks are open: a process can have few."""
 
@@ -138,6 +141,7 @@ class SharedMemory:
         """Listens beside the socket at `path`; on another system than Linux it does not."""
         self._budget = budget
         self._path = Path(path + SOCKET_SUFFIX)
+        self._free_peers = threading.Semaphore(_MAX_PEERS)
         self._pools: dict[bytes, BlockPool] = {}
         """Pools that no client has connected for yet, by key."""
         self.refusal = ""
@@ -184,7 +188,8 @@ class SharedMemory:
                     return  # it was stopped
                 time.sleep(_RETRY_SECONDS)
                 continue
-            self._share(connection)
+            self._free_peers.acquire()
+            threading.Thread(target=self._share, args=(connection,), daemon=True).start()
 
     def _share(self, connection: socket.socket) -> None:
         """Passes its blocks to a client; one that fails takes chunks."""
@@ -195,6 +200,8 @@ class SharedMemory:
                     pool.share(connection)
             except OSError as error:
                 log.warning("no memory was shared with a trainer: %s", error)
+            finally:
+                self._free_peers.release()
 
     def _pool_of(self, key: bytes) -> BlockPool | None:
         """Removes and returns the pool of a key, which serves once."""

@@ -1,24 +1,33 @@
 """Instruments of other packages, found by entry points.
 
-Of `infeed.instruments`, the entry point `server` makes an `Instrument` from `Facts`, and
-`processes` a `ParentInstrument` from `ProcessFacts`. Without them a server serves, unseen.
+Of `infeed.instruments`, the entry point `server` loads a class of `Instrument` that is made from
+`Facts`, and `processes` one of `ParentInstrument`, from `ProcessFacts`. Without them a server
+serves, unseen.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from infeed.shared.doors import Door
+from infeed.shared.errors import ConfigError, InfeedError
+from infeed_server.config.user_errors import user_errors
 from infeed_server.engines.base import Engine
 from infeed_server.engines.memory_budget import MemoryBudget
-from infeed_server.runtime.options import ServerOptions
+from infeed_server.runtime.options import DEFAULT_HTTP, ServerOptions
 from infeed_server.serving.health import Health
 from infeed_server.serving.instrument import Instrument
 from infeed_server.serving.refused import RefusedBatches
 
+log = logging.getLogger(__name__)
+
 _DOOR = Door("infeed.instruments", "instrument")
+_NAMES = ("processes", "server")
+
+OpenedT = TypeVar("OpenedT", Instrument, "ParentInstrument")
 
 
 @dataclass(frozen=True)
@@ -65,16 +74,36 @@ class ParentInstrument:
 
 
 def open_instrument(facts: Facts) -> Instrument:
-    """Returns the instrument of a server, which shows it already. Raises `ConfigError`."""
-    opened: Instrument = _open("server", Instrument, facts)
-    return opened
+    """Returns the instrument of a server, which shows it already. Raises `ConfigError`, and
+    `UserCodeError` for another exception of its package."""
+    return _open("server", Instrument, facts)
 
 
 def open_parent_instrument(facts: ProcessFacts) -> ParentInstrument:
-    """Returns the instrument of several processes. Raises `ConfigError`."""
-    opened: ParentInstrument = _open("processes", ParentInstrument, facts)
+    """Returns the instrument of several processes. Raises as `open_instrument` does."""
+    return _open("processes", ParentInstrument, facts)
+
+
+def _open(name: str, kind: type[OpenedT], facts: Facts | ProcessFacts) -> OpenedT:
+    _DOOR.refuse_others(_NAMES)
+    if name not in _DOOR.names():
+        _go_unseen(facts.options)
+        return kind()
+    found: Any = _DOOR.load(name)
+    is_instrument = isinstance(found, type) and issubclass(found, kind)
+    if not is_instrument:
+        problem = f"should be a class of {kind.__module__}.{kind.__name__}"
+        raise ConfigError(f"the instrument {name!r}, {_DOOR.place(name)}, {problem}")
+    with user_errors(_DOOR.subject(name), InfeedError, KeyboardInterrupt, SystemExit):
+        opened: OpenedT = found(facts)
     return opened
 
 
-def _open(name: str, default: Callable[[], Any], facts: object) -> Any:
-    return _DOOR.load(name)(facts) if name in _DOOR.names() else default()
+def _go_unseen(options: ServerOptions) -> None:
+    """Refuses an address at which nothing would answer; of the default it says so."""
+    if options.parent_token or options.http in (None, "off"):
+        return
+    problem = f"--http {options.http}: no installed package has an instrument that serves there"
+    if options.http != DEFAULT_HTTP:
+        raise ConfigError(f"{problem}; install one, or use --http off")
+    log.warning("%s; the server is not shown", problem)

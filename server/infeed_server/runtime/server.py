@@ -14,6 +14,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.followed_classes import warn_of_other_classes
 from infeed_server.pipeline.load import FilePipelines, Pipelines, located
 from infeed_server.rpc.server import RpcServer
+from infeed_server.rpc.servicer import added_methods
 from infeed_server.runtime.certificate import tls_files
 from infeed_server.runtime.engine_factory import build
 from infeed_server.runtime.engines import RemoteEngine
@@ -118,8 +119,9 @@ class Server:
         self.stop()
 
     def _open_instrument(self) -> Instrument:
-        """Binds the addresses: an unusable one is an error at once, but opening a source takes
-        minutes, during which the instrument shows the server."""
+        """Binds the addresses: an unusable one, or a package at fault, is an error at once, but
+        opening a source takes minutes, during which the instrument shows the server."""
+        added_methods()
         options = self._options
         listen = options.listen_address()
         if self._tls:

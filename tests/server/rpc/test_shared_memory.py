@@ -273,6 +273,21 @@ def test_a_client_that_says_nothing_is_disconnected(
         assert silent.recv(1) == b""
 
 
+def test_a_client_that_says_nothing_delays_no_other(
+    path: str, budget: MemoryBudget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "_PEER_TIMEOUT_SECONDS", 600.0)
+    monkeypatch.setattr(shared_memory, "_MAX_PEERS", 2)
+    memory = SharedMemory(path, budget)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(path + SOCKET_SUFFIX)
+        for _ in range(3):  # the others have one place, one after the other
+            pool = memory.open_pool(1, SIZE)
+            receive_blocks(path + SOCKET_SUFFIX, pool.key, 1, SIZE)
+            memory.close_pool(pool)
+    memory.stop()
+
+
 def test_nothing_is_left_open(memory: SharedMemory, share: Any) -> None:
     def count() -> int:
         maps = Path("/proc/self/maps").read_text().count("memfd:infeed-block")
