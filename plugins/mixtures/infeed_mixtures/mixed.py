@@ -49,7 +49,7 @@ class MixedSource(Source):
         transforms: Sequence[Any] = (),
     ) -> None:
         """Takes the source over. Raises `ConfigError` for an epoch that cannot be."""
-        self.source, self.transforms = source, transforms
+        self.source, self.transforms, self.shown = source, transforms, source.shown
         self.part_sizes = dict(zip(mixture.names, sizes, strict=True))
         self._mixture, self._course = mixture, course
         self._length = self._epoch_length()

@@ -44,7 +44,7 @@ class SelectedSource(Source):
 
     def __init__(self, source: Source, ids: Indices, selection: Any) -> None:
         """Takes the source over. `selection` is what the ids were chosen by: a JSON value."""
-        self.source, self.ids = source, ids
+        self.source, self.ids, self.shown = source, ids, source.shown
         content = json.dumps([source.identity, selection, len(ids)])
         super().__init__(
             _Places(source.places, ids),

@@ -27,6 +27,7 @@ from infeed_server.pipeline.picture_steps import (
 )
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
+from infeed_server.pipeline.shown_targets import refuse_mixed_classes, refuse_other_targets
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
 from infeed_server.sources.base import Columns, Source
 from infeed_server.sources.places import Indices, Keys
@@ -130,6 +131,7 @@ def plan_indexed(
         placed = _Placed.of(source, in_graph)
         spec = replace(_spec(name, definition, order, placed, own), parts=parts)
         spec = replace(spec, targets=target_specs(definition.targets, spec.element_spec))
+        refuse_other_targets(source.shown, spec.targets, placed.origins)
         if removed or definition.skip:
             names = {"pipeline": name, "fingerprint": own}
             lineage = skip_lineage(order, definition.skip, spec.batch_size, **names)
@@ -155,16 +157,18 @@ def plan_indexed(
 
 @dataclass(frozen=True)
 class _Placed:
-    """The steps that stay at the server, the others, the fields that are sent, and the names of
-    their classes."""
+    """The steps that stay at the server, the others, the fields that are sent, the names of their
+    classes, and the field of the source that each still is."""
 
     host: list[Step]
     finish: tuple[FinishTransform, ...]
     wire_spec: Spec
     classes: Mapping[str, tuple[str, ...]]
+    origins: Mapping[str, str]
 
     @classmethod
     def of(cls, source: Source, steps: Sequence[Step]) -> _Placed:
+        refuse_mixed_classes(source.shown, steps)
         stages, origins = sample_graph.trace(source, steps)
         refuse_torn_pictures(source, steps, stages)
         host, finish = plan_finish(steps, stages)
@@ -173,7 +177,7 @@ class _Placed:
         else:
             sent = sample_graph.trace(source, host).stages[-1]
         classes = followed_classes(source, origins)
-        return cls(host, finish, sample_graph.field_specs(sent), classes)
+        return cls(host, finish, sample_graph.field_specs(sent), classes, origins)
 
 
 def _spec(

@@ -14,6 +14,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from infeed.shared.errors import KeyPath, SampleError, SourceError
+from infeed.shared.spec import TargetSpec
 from infeed_server.config.importer import named_in
 from infeed_server.config.model import Definition, Finding, did_you_mean
 from infeed_server.order import SampleOrder
@@ -53,6 +54,8 @@ class Source(ABC):
     """Transforms of each sample, in front of the pipeline's."""
     arrangement: Any = None
     """What `order` depends on, for the fingerprint: a JSON value."""
+    shown: Mapping[str, TargetSpec] = {}
+    """What fields show of a picture, where the source knows it."""
     part_sizes: Mapping[str, int] = {}
     """Names of the parts of a mixture, and the samples of each, which are numbered part by part."""
 

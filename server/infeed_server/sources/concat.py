@@ -75,6 +75,11 @@ class ConcatSource(Source):
                 for name in {name for part in parts for name in part.classes}
             },
         )
+        self.shown = {
+            name: target
+            for name, target in first.shown.items()
+            if all(part.shown.get(name) == target for part in parts)
+        }
 
     def read(self, indices: Indices) -> Columns:
         numbers = self._places.numbers(indices)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -19,6 +21,8 @@ from infeed_server.sources.images.labels import Names
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.storage.files import PathString, abbreviate, absolute_path, read_bytes
 
+log = logging.getLogger(__name__)
+
 KEYS = frozenset({"images", "annotations", "categories"})
 """Keys of such a file."""
 
@@ -29,7 +33,7 @@ class CocoLabels(LabelsDefinition):
     """Boxes from COCO JSON: `{coco: instances_train.json}`.
 
     Fields, with a row for each annotation: `boxes`, float32 of two corners in pixels; `label`,
-    int64, the number of the category by its id; `area` and `iscrowd`; `keypoints`, if there are.
+    int64, the number of the category by its id; `iscrowd`; `keypoints`, if there are.
     """
 
     coco: PathString
@@ -47,20 +51,27 @@ class CocoLabels(LabelsDefinition):
         numbers = _image_numbers(path, content["images"], listing)
         categories = sorted(content["categories"], key=lambda category: int(category["id"]))
         labels = {category["id"]: number for number, category in enumerate(categories)}
-        annotations = content["annotations"]
-        for annotation in annotations:
+        for annotation in content["annotations"]:
             if problem := _problem(annotation, numbers, labels):
                 raise SourceError(
-                    f"{path}, annotation {annotation.get('id')}: {problem}", file=path
+                    f"{path}, the annotation with the id {annotation.get('id')!r}: {problem}",
+                    file=path,
                 )
+        annotations = _with_area(path, content["annotations"])
+        _warn_of_repeated(path, "id of an annotation", annotations)
+        _warn_of_repeated(path, "file_name", content["images"])
         boxes = np.array([one["bbox"] for one in annotations], np.float64).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
+        if len(boxes) and boxes.max() <= 1:
+            raise SourceError(
+                f"{path}: no bbox goes beyond 1, as shares of the picture do; COCO has pixels: "
+                "multiply them by its width and height",
+                file=path,
+            )
         crowds = [one.get("iscrowd", 0) for one in annotations]
-        areas = [one.get("area", one["bbox"][2] * one["bbox"][3]) for one in annotations]
         fields: dict[str, npt.NDArray[Any]] = {
             "boxes": boxes.astype(np.float32),
             "label": np.array([labels[one["category_id"]] for one in annotations], np.int64),
-            "area": np.array(areas, np.float32),
             "iscrowd": np.array(crowds, np.int64),
             **_keypoints(path, annotations),
         }
@@ -116,14 +127,36 @@ def _problem(
 ) -> str:
     """Returns what is wrong with an annotation; empty if nothing is."""
     box = annotation.get("bbox")
-    is_box = isinstance(box, list) and len(box) == 4
-    if not is_box or not all(isinstance(x, int | float) and abs(x) < np.inf for x in box or ()):
+    values = box if isinstance(box, list) and len(box) == 4 else [None]
+    if not all(isinstance(x, int | float) and abs(x) < np.inf for x in values):
         return f"its bbox {box!r} is not [x, y, width, height]"
-    if annotation.get("image_id") not in images:
-        return f"no image has its image_id {annotation.get('image_id')!r}"
-    if annotation.get("category_id") not in labels:
-        return f"no category has its category_id {annotation.get('category_id')!r}"
+    if min(values[2:]) < 0:
+        return f"its bbox {box!r} has a width or height below 0"
+    known: Mapping[str, Mapping[Any, int]] = {"image": images, "category": labels}
+    for name, numbers in known.items():
+        if (number := annotation.get(f"{name}_id")) not in numbers:
+            ids = f"their ids are like {next(iter(numbers))!r}" if numbers else "there is none"
+            return f"no {name} has its {name}_id {number!r}; {ids}"
     return ""
+
+
+def _with_area(path: str, annotations: _Items) -> _Items:
+    """Returns the annotations whose box has an area: even files of COCO itself have others."""
+    kept = [one for one in annotations if min(one["bbox"][2:]) > 0]
+    if len(kept) < len(annotations):
+        ids = [str(one.get("id")) for one in annotations if min(one["bbox"][2:]) == 0]
+        log.warning("%s: left out: %d boxes without an area: %s", path, len(ids), abbreviate(ids))
+    return kept
+
+
+def _warn_of_repeated(path: str, key: str, items: _Items) -> None:
+    """Warns of items that have a value of another, so that boxes may come twice."""
+    counts = Counter(str(item.get(key.split(maxsplit=1)[0])) for item in items)
+    if repeated := [value for value, count in counts.items() if count > 1]:
+        log.warning(
+            "%s: %d times the %s of another, so that a box may come twice: %s",
+            *(path, len(items) - len(counts), key, abbreviate(repeated)),
+        )
 
 
 def _keypoints(path: str, annotations: _Items) -> dict[str, npt.NDArray[Any]]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from typing_extensions import override
 
-from infeed.shared.errors import SourceError
+from infeed.shared.errors import SampleError, SourceError
+from infeed.shared.spec import TargetSpec
 from infeed_formats.annotations.rows import warn_of_missing
 from infeed_server.sources.base import Columns
 from infeed_server.sources.images.fields import ImageFields, LabelsDefinition
@@ -21,6 +22,10 @@ from infeed_server.storage.files import PathString, abbreviate, absolute_path
 from infeed_server.storage.stamp import StoredFile
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_HEADER = 26
+"""Bytes of a PNG up to its bits and its kind of colours."""
+_KINDS = (0, 3)
+"""Greys, and a palette."""
 _GREYS = bytes(value for value in range(256) for _ in range(3))
 """The palette whose colours are the indices."""
 
@@ -29,7 +34,8 @@ class MaskLabels(LabelsDefinition):
     """Masks from a folder: `{masks: annotations}`.
 
     Field: `mask`, the encoded PNG of the same path below that folder as the image's below its own,
-    for `decode_image` with `channels: 1`. Of a PNG with a palette, the pixels are the indices.
+    for `decode_image` with `channels: 1`. It has greys of at most 8 bits, or a palette, whose
+    indices are the pixels then.
     """
 
     masks: PathString
@@ -67,6 +73,8 @@ class MaskLabels(LabelsDefinition):
 class _Masks(ImageFields):
     """The mask of each image."""
 
+    shown = (TargetSpec("mask", "image", "mask"),)
+
     def __init__(self, root: str, files: Sequence[StoredFile], missing: Sequence[int]) -> None:
         self._listed = files
         self._files = ImageFiles(root.rstrip("/"), ImageListing(root, tuple(files), ()))
@@ -80,7 +88,11 @@ class _Masks(ImageFields):
     @override
     def read(self, indices: Indices) -> Columns:
         contents = self._files.read(indices)
-        contents[:] = [with_indices(content) for content in contents]
+        for row, index in enumerate(indices.tolist()):
+            path = self._files.provenance(index).file
+            if problem := _problem(contents[row]):
+                raise SampleError(f"mask {path} {problem}", sample=index, file=path, stage="read")
+            contents[row] = with_indices(contents[row])
         return {"mask": contents}
 
     @override
@@ -91,6 +103,18 @@ class _Masks(ImageFields):
     @override
     def close(self) -> None:
         self._files.close()
+
+
+def _problem(content: bytes) -> str:
+    """Returns why the pixels of a PNG are no classes; empty if they are, and for damaged files."""
+    if not content.startswith(_SIGNATURE) or len(content) < _HEADER:
+        return ""
+    bits, kind = content[_HEADER - 2 :][:2]
+    if kind not in _KINDS:
+        return "is in colour or has alpha, not greys or a palette, whose numbers are classes"
+    if bits > 8:
+        return f"has {bits} bits, and only the upper 8 would be read; write PNGs of 8 bits"
+    return ""
 
 
 def with_indices(content: bytes) -> bytes:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import override
 
+from infeed.shared.spec import TargetSpec
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.images.fields import ImageFields
 from infeed_server.sources.images.listing import ImageListing
@@ -33,15 +34,23 @@ class RowFields(ImageFields):
         fields: Mapping[str, npt.NDArray[Any]],
         count: int,
         *,
+        normalized: bool = False,
         class_names: Sequence[str] = (),
         missing: Collection[int] = (),
         table: str = "",
     ) -> None:
-        """`images` has the image of each row of the fields; `count` is the number of images."""
+        """`images` has the image of each row of the fields; `count` is the number of images.
+        `boxes` are two corners, in pixels or `normalized`."""
         order = np.argsort(images, kind="stable")
         self._fields = {name: rows[order] for name, rows in fields.items()}
         self._begins = np.searchsorted(images[order], np.arange(count + 1))
         self._class_names = class_names
+        formats = {"boxes": "xyxy", "keypoints": ""}
+        self.shown = [
+            TargetSpec(name, "image", name, format=form, normalized=normalized)
+            for name, form in formats.items()
+            if name in fields
+        ]
         self.missing, self.table = frozenset(missing), table
 
     @property

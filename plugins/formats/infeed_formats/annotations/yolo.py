@@ -83,6 +83,7 @@ class YoloLabels(LabelsDefinition):
             table[:, 0].astype(np.int64),
             {"boxes": boxes.astype(np.float32), "label": table[:, 1].astype(np.int64)},
             len(paths),
+            normalized=True,
             class_names=names or (),
         )
 

@@ -106,9 +106,9 @@ class _Seen:
             ordinal, transform = stage
             drawn = transform.draw(sample, sample_graph.step_key(stage, tf.constant(self._key)))
             named = transform.crop if isinstance(transform, DecodeAndCrop) else transform
-            if drawn:
-                place = f"transforms[{ordinal}]" if ordinal >= 0 else "source"
-            self.draws.append((f"{place}.{named.name}", drawn))
+            place = f"transforms[{ordinal}]" if ordinal >= 0 else "source"
+            if drawn:  # a step that moves targets draws what the step before it does
+                self.draws.append((f"{place}.{named.name}", drawn))
 
 
 def _to_json(values: Mapping[str, Any]) -> str:

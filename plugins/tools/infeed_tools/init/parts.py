@@ -55,10 +55,16 @@ def judge(parts: Sequence[Part]) -> Iterator[str]:
     if is_alike or (names and all(map(_DATE.match, names))) or _goes_on(first):
         yield f"folders numbered as {min(names)} could only divide the files"
     if names_of_pair := pair(first):
+        images, masks = ({*_stems(first)[name]} for name in names_of_pair)
+        rule = (
+            "one PNG of 8 bits with few greys or a palette for each image"
+            if images & masks
+            else f"named as their images, such as {min(images)}.png, not {min(masks)}.png"
+        )
         yield (
             f"files in {' and '.join(names_of_pair)} have the same names or numbers, as images and "
-            "their masks: give masks as PNGs with few greys or a palette; for pairs, write "
-            "a source python (docs/python-sources.md)"
+            f"their masks: masks are {rule}; for other pairs, write a source python "
+            "(docs/python-sources.md)"
         )
 
 
@@ -76,26 +82,47 @@ def _goes_on(part: Part) -> bool:
 
 
 def pair(part: Part) -> list[str]:
-    """Returns two folders that may be images and their masks: files of the same names, or of the
-    same numbers behind one prefix, such as `rgb/r001.jpg` and `depth/d001.png`."""
-    stems: dict[str, set[str]] = defaultdict(set)
+    """Returns two folders that may be images and their masks: files of the same names, or of names
+    that differ by what all files of a folder begin or end with, such as `rgb/r001.jpg` and
+    `depth/d001.png`, or `images/a.png` and `masks/a_mask.png`."""
+    stems = _stems(part)
     endings: dict[str, set[str]] = defaultdict(set)
     for image, name in part.labels.items():
-        stem, ending = posixpath.splitext(posixpath.basename(image))
-        stems[name].add(stem)
-        endings[name].add(ending)
-    for name, found in stems.items():
-        prefix = os.path.commonprefix([*found]).rstrip("0123456789")  # noqa: RUF071 - of names
-        numbers = {stem.removeprefix(prefix) for stem in found}
-        is_class = prefix.strip("-_. ").casefold() == name.casefold()  # as in A/A001.jpg
-        if len(numbers) > 1 and all(map(str.isdecimal, numbers)) and not is_class:
-            stems[name] = numbers
-    names = sorted(stems, key=lambda name: len(stems[name]))
-    is_same = len({frozenset(found) for found in stems.values()}) == 1
-    for one, other in pairwise(names):
-        if is_same or (stems[one] <= stems[other] and endings[one].isdisjoint(endings[other])):
-            return [one, other]
+        endings[name].add(posixpath.splitext(image)[1])
+    affixes = {name: _affixes(found) for name, found in stems.items()}
+    bare = {
+        name: {stem[len(start) : len(stem) - len(end)] for stem in stems[name]}
+        for name, (start, end) in affixes.items()
+    }
+    is_class = all(
+        name.casefold() in {affix.strip("-_. ").casefold() for affix in affixes[name]}
+        for name in stems
+    )  # as in A/A001.jpg
+    for given in (stems,) if is_class else (stems, bare):
+        names = sorted(given, key=lambda name: len(given[name]))
+        is_same = len({frozenset(found) for found in given.values()}) == 1
+        for one, other in pairwise(names):
+            if is_same or (given[one] <= given[other] and endings[one].isdisjoint(endings[other])):
+                return [one, other]
     return []
+
+
+def _stems(part: Part) -> dict[str, set[str]]:
+    """Returns the names of the files in each class folder, without their endings."""
+    stems: dict[str, set[str]] = defaultdict(set)
+    for image, name in part.labels.items():
+        stems[name].add(posixpath.splitext(posixpath.basename(image))[0])
+    return stems
+
+
+def _affixes(stems: set[str]) -> tuple[str, str]:
+    """Returns what several names begin and end with, without digits of their numbers."""
+    if len(stems) < 2:
+        return "", ""
+    start = os.path.commonprefix([*stems]).rstrip("0123456789")  # noqa: RUF071 - of names
+    rests = [stem.removeprefix(start)[::-1] for stem in stems]
+    end = os.path.commonprefix(rests)[::-1].lstrip("0123456789")  # noqa: RUF071 - of names
+    return start, end
 
 
 def twins(images: Sequence[str]) -> str:

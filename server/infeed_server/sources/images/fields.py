@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 import tensorflow as tf
 
+from infeed.shared.spec import TargetSpec
 from infeed_server.config.model import Definition
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.images.listing import ImageListing
@@ -24,6 +25,8 @@ class ImageFields(ABC):
 
     parsed: bool = True
     """Whether the columns are the fields already."""
+    shown: Sequence[TargetSpec] = ()
+    """What the fields show of the picture."""
     missing: frozenset[int] = frozenset()
     """Indices of the images without labels."""
     table: str = ""

@@ -17,7 +17,7 @@ Parse = Callable[..., dict[str, Any]]
 
 def coco(**changes: Any) -> dict[str, Any]:
     """Returns a small data set; a change replaces keys of its only annotation of `a.jpg`."""
-    one = {"id": 1, "image_id": 7, "category_id": 30, "bbox": [4, 2, 10, 5], "area": 44.5}
+    one = {"id": 1, "image_id": 7, "category_id": 30, "bbox": [4, 2, 10, 5]}
     return {
         "images": [
             {"id": 9, "file_name": "in/c.jpg", "width": 40, "height": 20},
@@ -31,6 +31,9 @@ def coco(**changes: Any) -> dict[str, Any]:
             one | changes,
         ],
     }
+
+
+SHARES = {"id": 1, "image_id": 7, "category_id": 2, "bbox": [0.1, 0.2, 0.5, 0.5]}
 
 
 @pytest.fixture
@@ -47,10 +50,9 @@ def test_a_sample_has_its_annotations(open_labels: Any, written: Any, parse: Par
     assert source.classes == {"label": ("cat", "dog")}
     first, bare, last = (parse(source, index) for index in range(3))
     assert first["boxes"].tolist() == [[4, 2, 14, 7]]
-    assert (first["label"].tolist(), first["area"].tolist()) == ([1], [44.5])
+    assert first["label"].tolist() == [1]
     assert last["boxes"].tolist() == [[1, 2, 4, 6], [0.5, 0, 1.5, 1]]
     assert (last["label"].tolist(), last["iscrowd"].tolist()) == ([0, 1], [1, 0])
-    assert last["area"].tolist() == [12, 1]
     assert bare["boxes"].shape == (0, 4)
     assert bare["label"].shape == (0,)
 
@@ -80,9 +82,12 @@ def test_a_picture_that_is_not_named_is_a_bad_sample(open_labels: Any, written: 
     ("content", "problem"),
     [
         ({"images": []}, "is not COCO JSON: it needs the lists annotations, categories, images"),
-        (coco(image_id=1), "annotation 1: no image has its image_id 1"),
-        (coco(category_id=1), "annotation 1: no category has its category_id 1"),
-        (coco(bbox=[1, 2, 3]), r"annotation 1: its bbox \[1, 2, 3\] is not \[x, y, width, height"),
+        (coco(image_id="7"), "annotation with the id 1: no image has its image_id '7'; .* like 9"),
+        (coco(category_id=1), "id 1: no category has its category_id 1; their ids are like 2"),
+        ({**coco(), "categories": []}, "id 5: no category has its category_id 2; there is none"),
+        (coco(bbox=[10, 10, -20, 30]), r"id 1: its bbox \[10, 10, -20, 30\] has a width or height"),
+        ({**coco(), "annotations": [SHARES]}, "no bbox goes beyond 1, as shares of the picture"),
+        (coco(bbox=[1, 2, 3]), r"id 1: its bbox \[1, 2, 3\] is not \[x, y, width, height"),
         (coco(keypoints=[1, 2]), r"key points of \[2\] numbers"),
         (
             {**coco(), "images": [*coco()["images"], {"id": 1, "file_name": "d.jpg"}]},
@@ -95,6 +100,20 @@ def test_a_wrong_file_is_refused(
 ) -> None:
     with pytest.raises(SourceError, match=problem):
         open_labels({"coco": written(content)})
+
+
+def test_what_comes_twice_or_has_no_area_is_shown(
+    open_labels: Any, written: Any, parse: Parse, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = coco(bbox=[4, 2, 0, 5])
+    content["annotations"] += [content["annotations"][0]]
+    content["images"] += [{"id": 10, "file_name": "b.jpg"}]
+    source = open_labels({"coco": written(content)})
+    assert parse(source, 0)["boxes"].shape == (0, 4)
+    first, second, third = (record.getMessage() for record in caplog.records)
+    assert first.endswith("instances.json: left out: 1 boxes without an area: 1")
+    assert "1 times the id of an annotation of another" in second
+    assert "1 times the file_name of another, so that a box may come twice: b.jpg" in third
 
 
 def test_what_is_no_json_is_refused(open_labels: Any, tmp_path: Path) -> None:

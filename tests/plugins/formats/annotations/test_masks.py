@@ -61,3 +61,19 @@ def test_folders_that_do_not_fit_are_refused(open_labels: Any, tmp_path: Path) -
     write(tmp_path / "masks/a.jpg")
     with pytest.raises(SourceError, match=r"masks in .* are no PNGs: a.jpg; a JPEG changes"):
         open_labels({"masks": "masks"})
+
+
+@pytest.mark.parametrize(
+    ("mask", "problem"),
+    [
+        (np.full((20, 40), 300, np.uint16), "has 16 bits, and only the upper 8 would be read"),
+        (np.zeros((20, 40, 3), np.uint8), "is in colour or has alpha"),
+        (np.zeros((20, 40, 2), np.uint8), "is in colour or has alpha"),
+    ],
+)
+def test_pixels_that_are_no_classes_are_a_bad_sample(
+    open_labels: Any, tmp_path: Path, mask: Any, problem: str
+) -> None:
+    write(tmp_path / "masks/a.png", mask=mask)
+    with pytest.raises(SampleError, match=rf"mask .*masks/a.png {problem}"):
+        open_labels({"masks": "masks"}).read(np.array([0]))

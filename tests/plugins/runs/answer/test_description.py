@@ -152,6 +152,19 @@ def test_draws_make_the_delivered_picture(make: Any) -> None:
         np.testing.assert_array_equal(expected, batch.arrays["image"][slot.position])
 
 
+def test_steps_that_move_targets_show_no_draws(make: Any) -> None:
+    points = {"map": {"function": with_point}}
+    engine = make(transforms=[points, *UNFUSED, UNFUSED[2]], targets={"point": "keypoints"})
+    (slot,) = describe(engine, range(1), draws=True)
+    assert [*draws_of(slot)] == [
+        f"transforms[{number}].random_flip_left_right" for number in (3, 4)
+    ]
+
+
+def with_point(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "point": tf.constant([1.0, 2.0])}
+
+
 def keyed(sample: dict[str, Any], key: Any) -> dict[str, Any]:
     return {"label": sample["label"] + tf.cast(key[0] % 2, tf.int64)}
 

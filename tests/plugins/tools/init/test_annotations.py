@@ -68,7 +68,7 @@ def test_coco_with_two_parts(tmp_path: Path) -> None:
     assert serve(train, tmp_path) == {
         "image": (128, 128, 3),
         "boxes": (2, 4),
-        **dict.fromkeys(("label", "area", "iscrowd"), (2,)),
+        **dict.fromkeys(("label", "iscrowd"), (2,)),
         "boxes_count": (),
     }
     assert val.targets == train.targets

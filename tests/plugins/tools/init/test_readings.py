@@ -169,6 +169,12 @@ ASKED: dict[str, Tree] = {
     "prefixes of pairs": Tree(
         "data", ["rgb/r00.jpg", "rgb/r01.jpg", "depth/d00.png", "depth/d01.png"]
     ),
+    "ends of pairs": Tree(
+        "data", [f"{n}.png" for s in ("0", "1", "x") for n in (f"images/{s}", f"masks/{s}_mask")]
+    ),
+    "a pair whose masks have their folder's name": Tree(
+        "data", ["image/a.png", "image/b.png", "mask/a_mask.png", "mask/b_mask.png"]
+    ),
     "class and part in one name": tree("cat_train*2", "cat_test*2", "dog_train*2", "dog_test*2"),
     "VOC": Tree("VOC", ["Seg/a.png", "Seg/b.png", "JPEG/a.jpg", "JPEG/b.jpg", "JPEG/c.jpg"]),
     "Cityscapes": tree(
@@ -225,8 +231,13 @@ def test_masks_beside_their_images_are_asked_for(folders: tuple[str, ...]) -> No
     images = [f"{folder}{number}{end}" for folder in folders for number in "0123" for end in ends]
     with pytest.raises(UnclearError, match=r"0_mask.png and others are named like an image") as e:
         choose(Tree("data", images))
-    ((options, _),) = e.value.choices
+    options, _ = e.value.choices[0]
     assert len(choose(Tree("data", images), **options).parts[0].images) == len(images)
+
+
+def test_names_of_masks_that_differ_are_shown() -> None:
+    with pytest.raises(UnclearError, match=r"named as their images, such as 0.png, not 0_mask.png"):
+        choose(ASKED["ends of pairs"])
 
 
 def test_names_of_several_words_are_no_masks() -> None:

@@ -1,0 +1,63 @@
+"""Targets that contradict what the source knows of its boxes and masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed import ConfigError
+from infeed.shared.spec import TargetSpec
+from infeed_server.pipeline.indexed_plan import plan_indexed
+from infeed_server.pipeline.load import parse
+from infeed_server.sources.registry import open_source
+
+ARRAYS = {
+    "image": np.zeros((2, 20, 40, 3), np.uint8),
+    "mask": np.zeros((2, 20, 40, 1), np.uint8),
+    "boxes": np.zeros((2, 1, 4), np.float32),
+}
+SHOWN = (
+    TargetSpec("mask", "image", "mask"),
+    TargetSpec("boxes", "image", "boxes", format="xyxy"),
+)
+FLIP = {"random_flip_left_right": {"field": "image"}}
+RESIZE = {"resize": {"field": "mask", "size": [10, 10]}}
+
+
+def plan(targets: Any, *transforms: Any) -> None:
+    definition = parse(
+        {
+            "source": {"arrays": ARRAYS},
+            "transforms": transforms,
+            "targets": targets,
+            "batch": 2,
+        }
+    )
+    source = open_source(definition.source)
+    source.shown = {target.field: target for target in SHOWN}
+    plan_indexed("p", definition, source)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ({"boxes": {"normalized": True, "pad": 2}}, r"{format: xyxy, normalized: true} contra"),
+        ({"boxes": {"format": "xywh", "pad": 2}}, r"{format: xywh} contradicts the source, whose"),
+    ],
+)
+def test_other_boxes_than_the_source_has_are_refused(written: Any, problem: str) -> None:
+    rename = {"rename": {"fields": {"boxes": "box"}}}
+    with pytest.raises(ConfigError, match="targets.box: .*" + problem):
+        plan({"box": written, "mask": "mask"}, rename, FLIP)
+
+
+def test_the_boxes_of_the_source_are_taken() -> None:
+    plan({"boxes": {"boxes": {"pad": 2}}, "mask": "mask"}, FLIP)
+
+
+def test_a_mask_that_is_moved_alone_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'mask' is a mask, .* write targets: {mask: mask}"):
+        plan({}, RESIZE)
+    plan({}, {"resize": RESIZE["resize"] | {"method": "nearest"}})
