@@ -68,6 +68,10 @@ class Mask(Target):
             )
         if mask.shape.rank not in (2, 3):
             raise _wrong_shape(name, mask, "[height, width] or [height, width, channels]")
+        kind = mask.dtype
+        if kind.is_integer and (self.fill % 1 or not kind.min <= self.fill <= kind.max):
+            problem = f"fill: {self.fill:g} is no {kind.name}, as the mask holds"
+            raise ConfigError(f"targets.{name}: {problem}")
         size = tf.shape(mask)[:2]
         message = f"targets.{name}: height and width of the mask and of {self.of} differ:"
         fits = require_at_run_time(

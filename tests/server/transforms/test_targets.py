@@ -195,6 +195,11 @@ def test_a_mask_keeps_its_channels_and_type() -> None:
             "the mask is encoded where 'image' is moved; put decode_image",
         ),
         (Mask(), {"t": [1]}, r"targets.t: the field holds int32\[1\], not \[height, width\] or"),
+        (
+            Mask(fill=300),
+            {"t": np.zeros((4, 4), np.uint8)},
+            "targets.t: fill: 300 is no uint8, as the mask holds",
+        ),
         (Boxes(), {"t": [[1.0]]}, r"targets.t: the field holds float32\[1, 1\], not \[n, 4\]"),
         (Boxes(**{"with": ["x"]}), {"t": BOXES}, "targets.t: with: no rows in 'x'; fields: "),
         (Boxes(pad=2), {"t": BOXES, "t_count": 1}, "pad: there is a field 't_count'; rename it"),

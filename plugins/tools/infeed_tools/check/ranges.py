@@ -42,6 +42,16 @@ class FieldRange:
     _sizes: list[Array] = dataclasses.field(default_factory=list)
 
     @property
+    def count(self) -> int:
+        """The number of finite values."""
+        return int(self._sums[0])
+
+    @property
+    def total(self) -> float:
+        """The sum of the finite values."""
+        return float(self._sums[1])
+
+    @property
     def mean(self) -> float:
         return float(self._sums[1] / max(self._sums[0], 1))
 

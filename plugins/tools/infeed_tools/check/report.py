@@ -36,6 +36,8 @@ class PipelineReport:
     """Which decoder makes the pictures, and why."""
     ranges: list[FieldRange] = field(default_factory=list)
     classes: list[ClassCounts] = field(default_factory=list)
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Boxes before the transforms and behind them, by field."""
     stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
     """The name of each stage."""
 
@@ -90,6 +92,10 @@ class PipelineReport:
                     classes.label(value): count for value, count in sorted(classes.counts.items())
                 }
                 for classes in self.balances()
+            },
+            "rows": {
+                name: dict(zip(("before", "after"), counts, strict=True))
+                for name, counts in self.rows.items()
             },
             "ranges": [
                 {**found.to_json(), "stage": self.stages[found.stage]} for found in self.ranges

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from infeed_server.config.model import Finding
+from infeed_server.pipeline.definition import Pipeline
 from infeed_server.transforms import Normalize, OneHot, Transform
+from infeed_server.transforms.targets import Boxes
 from infeed_tools.check.ranges import FieldRange
 
 _OF_UNIT_RANGE = (
@@ -38,6 +40,44 @@ def value_findings(
         if before is not None and not before.is_empty:
             for text in _input_findings(transform, before):
                 yield path, text
+
+
+def target_findings(definition: Pipeline, ranges: Sequence[FieldRange]) -> Iterator[Finding]:
+    """Yields targets whose coordinates have other units than they say, and boxes that all go."""
+    for name, target in definition.targets.items():
+        if (before := _before_moves(definition, ranges, name)) is None or before.is_empty:
+            continue
+        is_normalized, path = getattr(target, "normalized", None), ("targets", name)
+        if is_normalized and before.maximum > _MAX_UNIT:
+            yield path, f"values of {_span(before)} are pixels; leave normalized out"
+        elif is_normalized is False and before.maximum <= 1:
+            yield path, f"values of {_span(before)} are shares; write normalized: true"
+        elif (counted := row_counts(definition, ranges).get(name)) and not counted[1]:
+            yield path, f"none of {counted[0]} boxes is in the picture behind the transforms"
+
+
+def row_counts(definition: Pipeline, ranges: Sequence[FieldRange]) -> dict[str, tuple[int, int]]:
+    """Returns the number of boxes before the first transform that moves them, and in batches."""
+    counts = {}
+    for name, target in definition.targets.items():
+        before = _before_moves(definition, ranges, name)
+        after = [found for found in ranges if found.field == f"{name}_count"]
+        if isinstance(target, Boxes) and before and after:
+            counts[name] = (before.count // 4, int(after[-1].total))
+    return counts
+
+
+def _before_moves(
+    definition: Pipeline, ranges: Sequence[FieldRange], name: str
+) -> FieldRange | None:
+    """Returns the range of a target before the first transform that moves its picture."""
+    picture, steps = definition.targets[name].of, definition.transforms
+    moves = [
+        number
+        for number, step in enumerate(steps)
+        if getattr(step.movement, "field", None) == picture
+    ]
+    return _before(ranges, moves[0] if moves else len(steps), name)
 
 
 def _input_findings(transform: Transform, before: FieldRange) -> Iterator[str]:

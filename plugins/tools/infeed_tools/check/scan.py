@@ -22,7 +22,7 @@ from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Sour
 from infeed_tools.check.measures import Measures
 from infeed_tools.check.ranges import SOURCE_STAGE
 from infeed_tools.check.report import PipelineReport
-from infeed_tools.check.rules import value_findings
+from infeed_tools.check.rules import row_counts, target_findings, value_findings
 from infeed_tools.check.sample_reader import SampleReader
 
 _NO_LABEL_STAGE = "labels"
@@ -85,7 +85,11 @@ def scan_pipeline(
                     report = _scan_indexed(plan, count, max_examples, advance)
     except InfeedError as error:
         return PipelineReport(name), [doc.problem(place_of(error, name), error.problem)]
-    findings = value_findings(definition.transforms, report.ranges)
+    report.rows = row_counts(definition, report.ranges)
+    findings = [
+        *value_findings(definition.transforms, report.ranges),
+        *target_findings(definition, report.ranges),
+    ]
     return report, [doc.problem(("pipelines", name, *path), text) for path, text in findings]
 
 

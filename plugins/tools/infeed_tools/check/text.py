@@ -34,6 +34,9 @@ def print_report(report: PipelineReport) -> None:
             for side, (low, median, high) in sides.items()
         )
         line(f"  sizes of {field}: {listed}")
+    for field, (before, after) in report.rows.items():
+        gone = ": most are outside of the pictures" * (2 * after < before)
+        line(f"  {field}: {before} before the transforms, {after} behind them{gone}")
     for balance in report.balances():
         counts = sorted(balance.counts.values())
         line(

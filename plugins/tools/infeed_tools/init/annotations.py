@@ -27,8 +27,12 @@ from infeed_tools.init.listing import UnclearError, pipeline_name, relative, rol
 from infeed_tools.init.looks import ImageLook
 from infeed_tools.init.readings import Reading
 
-YOLO, MASKS = VALUES = "yolo", "masks"
-"""Values of --labels, beside the paths of JSONs."""
+YOLO, MASKS = "yolo", "masks"
+ANNOTATED = {
+    YOLO: "text files of lines `class x y width height`, named as most images of another",
+    MASKS: "PNGs of 8 bits with few greys or a palette, named as most images of another",
+}
+"""Values of --labels, beside the paths of JSONs: what they need."""
 
 _MAX_NAMES = 40
 """Names of folders at one depth up to which pairs are looked for."""

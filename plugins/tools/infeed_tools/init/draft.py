@@ -145,7 +145,8 @@ class Draft:
             instead = "others take their places" if self.is_for_training else "they are masked"
             yield f"{self.bad}: {instead}; see infeed check --max-bad"
         images = [options["field"] for step in self.transforms for options in step.values()]
-        names = {**dict(zip(("image",), images, strict=False)), "label": "NAME"}
+        names = dict(zip(("image",), images, strict=False))
+        names |= {} if self.targets else {"label": "NAME"}
         lacking = {new: old for new, old in names.items() if new not in self.fields}
         if lacking and len(self.fields) > 1:
             pairs = ", ".join(f"{old}: {new}" for new, old in lacking.items())

@@ -13,10 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from infeed.shared.errors import SourceError
+from infeed_server.config.model import did_you_mean
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.sources.images.table import read_csv, read_json_lines, read_rows
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
-from infeed_tools.init.annotations import choose_annotated, draft_annotated, find_annotations
+from infeed_tools.init.annotations import (
+    ANNOTATED,
+    choose_annotated,
+    draft_annotated,
+    find_annotations,
+)
 from infeed_tools.init.draft import Draft, Starter
 from infeed_tools.init.listing import (
     common_folder,
@@ -57,6 +63,8 @@ def image_starter(
     annotated = choose_annotated(tree.name, found, labels, lambda: choose(tree))
     if annotated is not None:
         return Starter.of(draft_annotated(root, annotated, target), about)
+    if labels in ANNOTATED:
+        raise SourceError(f"--labels {labels}: no folder of {root!r} has {ANNOTATED[labels]}")
     if labels is not None and labels not in VALUES:
         chosen, columns = _named(labels)
         for path in map(absolute_path, chosen):
@@ -95,10 +103,12 @@ def _named(labels: str) -> tuple[list[str], str]:
         for files in ([given], given.split(",")):
             if all(map(is_file, files)):
                 return files, labels.removeprefix(given)
-    values = ", ".join(VALUES)
+    path = Path(labels)
+    hint = did_you_mean(path.name, [file.name for file in path.parent.glob("*")])
+    values = ", ".join((*VALUES, *ANNOTATED))
     raise SourceError(
-        f"--labels {labels}: no such file; give a CSV, CSV:COLUMN, CSV:NAMES:COLUMN, or one of "
-        f"{values}"
+        f"--labels {labels}: no such file{hint}; give a CSV, CSV:COLUMN, CSV:NAMES:COLUMN, a COCO "
+        f"JSON, or one of {values}"
     )
 
 

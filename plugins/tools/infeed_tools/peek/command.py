@@ -21,7 +21,7 @@ from infeed.cli.model_options import option, with_models
 from infeed.cli.output import print_json, print_line, spec_to_json
 from infeed.shared.printable import printable
 from infeed.shared.spec import BYTES, PipelineSpec
-from infeed_tools.peek.contact_sheet import label_text, write_sheet
+from infeed_tools.peek.contact_sheet import label_text, row_count, write_sheet
 
 _MAX_SAMPLE_IDS = 16
 
@@ -140,8 +140,10 @@ def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:
         "mask": batch.mask.tolist(),
         "classes": {
             name: [
-                label_text(value, names) if is_filled else "empty"
-                for value, is_filled in zip(batch[name], batch.mask, strict=True)
+                label_text(value, names, row_count(batch, feed.spec, name, slot))
+                if is_filled
+                else "empty"
+                for slot, (value, is_filled) in enumerate(zip(batch[name], batch.mask, strict=True))
             ]
             for name, names in feed.classes.items()
         },

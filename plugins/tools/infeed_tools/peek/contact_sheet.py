@@ -69,12 +69,13 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
     rows = -(-len(pixels) // columns)
     sheet = Image.new("RGB", (columns * cell_width, rows * cell_height), "white")
     draw = ImageDraw.Draw(sheet)
+    names = spec.classes.get("label", ())
     for slot, (image, caption) in enumerate(zip(pixels, captions, strict=True)):
         left, top = slot % columns * cell_width, slot // columns * cell_height
         enlarged = Image.fromarray(image).resize((width, height), Image.Resampling.NEAREST)
         for target in spec.targets:
             if target.picture == name and batch.mask[slot]:
-                enlarged = draw_target(enlarged, target, batch, slot, scale)
+                enlarged = draw_target(enlarged, target, batch, slot, scale, names)
         sheet.paste(enlarged, (left, top))
         draw.multiline_text((left, top + height + _GAP), caption, "black", font)
     return sheet
@@ -96,8 +97,19 @@ def _caption(batch: Batch, spec: PipelineSpec, slot: int) -> str:
     return "\n".join(lines)
 
 
-def label_text(value: Any, names: Sequence[str] = ()) -> str:
-    """Returns a label as text, with its name; of a one-hot vector the class."""
+def row_count(batch: Batch, spec: PipelineSpec, name: str, slot: int) -> int | None:
+    """Returns the rows of a field that has one for each box, without the zeros behind them."""
+    for target in spec.targets:
+        count = batch.get(f"{target.field}_count")
+        if count is not None and batch[name].shape[1:] == batch[target.field].shape[1:2]:
+            return int(count[slot])
+    return None
+
+
+def label_text(value: Any, names: Sequence[str] = (), rows: int | None = None) -> str:
+    """Returns a label as text, with its name; of a one-hot vector the class, of `rows` those."""
+    if rows is not None:
+        return f"[{', '.join(label_text(one, names) for one in value[:rows])}]"
     label = np.asarray(value)
     if label.ndim == 1 and np.count_nonzero(label) == 1 and label.max() == 1:
         value = label = np.asarray(label.argmax())

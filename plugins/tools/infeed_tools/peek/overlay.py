@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,16 @@ _DOT = 2
 """Pixels from the middle of a dot to its edge."""
 
 
-def draw_target(picture: Image, target: TargetSpec, batch: Batch, slot: int, scale: int) -> Image:
-    """Returns a picture, which is `scale` times as large as in the batch, with a target of it."""
+def draw_target(
+    picture: Image,
+    target: TargetSpec,
+    batch: Batch,
+    slot: int,
+    scale: int,
+    names: Sequence[str] = (),
+) -> Image:
+    """Returns a picture, which is `scale` times as large as in the batch, with a target of it, and
+    the `names` of the classes of its boxes."""
     from PIL import ImageDraw  # noqa: PLC0415 - not in the light install
 
     values = np.asarray(batch[target.field][slot])
@@ -36,12 +45,14 @@ def draw_target(picture: Image, target: TargetSpec, batch: Batch, slot: int, sca
         values = values[: int(count[slot])]
     factor = np.array(picture.size if target.normalized else (scale, scale))
     if target.kind == "boxes":
-        for box, colour in zip(
-            _corners(values, target.format), _colours(batch, slot), strict=False
-        ):
+        labels = _labels(batch, slot)
+        for box, label in zip(_corners(values, target.format), labels, strict=False):
+            colour = tuple(map(int, _COLOURS[label % len(_COLOURS)]))
             corners = (box.reshape(2, 2) * factor - [[0, 0], [1, 1]]).flatten()
             if corners[2] >= corners[0] and corners[3] >= corners[1]:
                 draw.rectangle(corners.tolist(), outline=colour, width=2)
+                if 0 <= label < len(names):
+                    draw.text(corners[:2] + 3, names[label], colour)
         return picture
     for point in values.reshape(-1, values.shape[-1]):
         if values.shape[-1] == 2 or point[2] > 0:
@@ -68,8 +79,8 @@ def _corners(boxes: Array, format_: str) -> Any:
     return boxes if format_ == "xyxy" else np.concatenate([first, first + second], 1)
 
 
-def _colours(batch: Batch, slot: int) -> list[tuple[int, ...]]:
-    """Returns a colour for each box: of its label, if there is one."""
+def _labels(batch: Batch, slot: int) -> list[int]:
+    """Returns the number of each box: of its class, if there is a label."""
     labels = np.asarray(batch["label"][slot]) if "label" in batch else np.zeros(0)
-    numbers = labels if labels.ndim == 1 and labels.dtype.kind in "iu" else np.arange(1024)
-    return [tuple(map(int, _COLOURS[number % len(_COLOURS)])) for number in numbers.tolist()]
+    is_row = labels.ndim == 1 and labels.dtype.kind in "iu"
+    return [*map(int, labels)] if is_row else [*range(1024)]

@@ -58,6 +58,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "labels.csv").write_text("\n".join(rows[:-1]) + "\n")
     (folder / "photos" / "cat" / "04.png").write_bytes(b"not an image")
     (folder / "photos" / "cat" / "64.png").write_bytes(b"")
+    boxes = np.full((4, 3, 4), [1, 1, 9, 9], np.float32)
+    np.savez(folder / "boxes.npz", image=np.zeros((4, 20, 20, 3), np.uint8), boxes=boxes)
     np.savez(folder / "x.npz", x=np.arange(100, dtype=np.float32), label=np.arange(100) % 4)
     (folder / "functions_of_scan.py").write_text(
         "import tensorflow as tf\n\n"
@@ -237,3 +239,32 @@ def test_each_sample_that_python_raises_for_is_bad(
     assert "ZeroDivisionError" in error.message
     assert report.bad_samples == 1
     assert progress.done == progress.total
+
+
+BOXES = """
+    source: {arrays: boxes.npz}
+    transforms:
+      - STEP
+    targets: {boxes: {boxes: {OPTIONSpad: 3}}}
+    batch: {size: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "options", "after", "problem"),
+    [
+        ("center_crop: {field: image, size: [16, 16]}", "", 12, ""),
+        (
+            "center_crop: {field: image, size: [2, 1]}",
+            "min_visible: 0.5, ",
+            0,
+            "none of 12 boxes is",
+        ),
+        ("resize: {field: image, size: [4, 4]}", "normalized: true, ", 0, "1 to 9 are pixels"),
+    ],
+)
+def test_boxes_are_counted(folder: Path, step: str, options: str, after: int, problem: str) -> None:
+    report, problems, _ = scan(folder, BOXES.replace("STEP", step).replace("OPTIONS", options))
+    assert report.rows == {"boxes": (12, after)}
+    assert len(problems) == bool(problem)
+    assert problem in "".join(problems)

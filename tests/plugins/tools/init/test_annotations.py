@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from tests.harness.starters import drafts, names
 
+from infeed.shared.errors import SourceError
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.sources.registry import open_source
@@ -137,6 +138,7 @@ def test_masks(tmp_path: Path, names: Any) -> None:
         mask.save(data / names[1] / f"{name}.png")
     (draft,) = drafts(data).values()
     assert draft.source["labels"] == {"masks": f"pets/{names[1]}"}
+    assert not [*draft.all_notes()]
     assert serve(draft, tmp_path) == {"image": (128, 128, 3), "mask": (128, 128, 1)}
 
 
@@ -145,3 +147,22 @@ def test_photos_of_a_pair_are_no_masks(tmp_path: Path) -> None:
         write_photos(tmp_path / "stereo", f"left/{name}.png", f"right/{name}.png")
     with pytest.raises(UnclearError, match="have the same names or numbers"):
         drafts(tmp_path / "stereo")
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        ("masks", "--labels masks: no folder of .* has PNGs of 8 bits with few greys"),
+        ("yolo", "--labels yolo: no folder of .* has text files of lines"),
+        ("stereo/instance.json", "no such file .did you mean 'instances.json'.*, a COCO JSON, or"),
+    ],
+)
+def test_annotations_that_are_not_there_are_refused(
+    tmp_path: Path, labels: str, problem: str
+) -> None:
+    for name in ("a", "b"):
+        write_photos(tmp_path / "stereo", f"left/{name}.png", f"right/{name}.png")
+    write_coco(tmp_path / "stereo/instances.json", "left/a.png")
+    path = str(tmp_path / labels) if "/" in labels else labels
+    with pytest.raises(SourceError, match=problem):
+        drafts(tmp_path / "stereo", labels=path)

@@ -297,8 +297,8 @@ def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:
     ("option", "message"),
     [
         (
-            "gone.csv",
-            "--labels gone.csv: no such file; give a CSV, CSV:COLUMN, .*, or one of folders",
+            "absent.txt",
+            "--labels absent.txt: no such file; give a CSV, CSV:COLUMN, .*, or one of folders",
         ),
         (
             "labels.csv:bred",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import infeed
 from infeed.batch import Batch
 from infeed.cli import new_app
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import Cast
+from infeed.shared.spec import Cast, TargetSpec
 from infeed.testing import FakeTransport
 from infeed_tools.peek import contact_sheet
 from infeed_tools.peek.command import _to_json
@@ -119,3 +120,18 @@ def test_a_batch_without_images_is_refused() -> None:
     batch, spec = batch_and_spec(FakeTransport({"x": np.zeros(8)}, name="photos", batch_size=2))
     with pytest.raises(InvalidRequestError, match=r"no field has images.*x: float64\[\]"):
         contact_sheet.contact_sheet(batch, spec)
+
+
+def test_labels_of_boxes_are_shown_without_padding() -> None:
+    batch: Any = {
+        "boxes": np.zeros((2, 3, 4)),
+        "label": np.array([[1, 0, 0], [0, 0, 0]]),
+        "boxes_count": np.array([2, 0]),
+    }
+    spec: Any = SimpleNamespace(targets=[TargetSpec("boxes", "image", "boxes")])
+    rows = [contact_sheet.row_count(batch, spec, "label", slot) for slot in range(2)]
+    shown = [
+        contact_sheet.label_text(value, ("cat", "dog"), count)
+        for value, count in zip(batch["label"], rows, strict=True)
+    ]
+    assert shown == ["[1 dog, 0 cat]", "[]"]

@@ -14,11 +14,11 @@ from infeed_tools.peek.overlay import draw_target
 RED, GREEN = [230, 25, 75], [60, 220, 75]
 
 
-def drawn(target: TargetSpec, scale: int = 1, **fields: Any) -> Any:
+def drawn(target: TargetSpec, scale: int = 1, names: Any = (), **fields: Any) -> Any:
     """Returns the pixels of a black picture of 12 x 16, with a target."""
     picture = Image.fromarray(np.zeros((12 * scale, 16 * scale), np.uint8))
     batch: Any = {name: np.array([value]) for name, value in fields.items()}
-    return np.asarray(draw_target(picture, target, batch, 0, scale).convert("RGB"))
+    return np.asarray(draw_target(picture, target, batch, 0, scale, names).convert("RGB"))
 
 
 def test_a_mask_has_a_colour_for_each_class() -> None:
@@ -47,6 +47,14 @@ def test_a_box_is_outlined(format_: str, normalized: bool, box: Any) -> None:
     assert (pixels[17, 8:24] == GREEN).all()
     assert not pixels[10:14, 10:22].any()
     assert not pixels[:6].any()
+
+
+def test_a_box_has_the_name_of_its_class() -> None:
+    rows = {"boxes": [[0, 0, 16, 12]], "label": [1]}
+    target = TargetSpec("boxes", "image", "boxes", "xyxy")
+    inside = (slice(12, 34), slice(12, 60))
+    assert not drawn(target, 4, **rows)[inside].any()
+    assert drawn(target, 4, ("cat", "dog"), **rows)[inside].any()
 
 
 def test_points_that_are_seen_are_dots() -> None:
