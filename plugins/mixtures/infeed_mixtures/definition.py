@@ -126,7 +126,7 @@ class MixSource(IndexedDefinition):
     epoch ends for all parts."""
     block: Annotated[int, Field(ge=1, le=1 << 16)] = 1024
     """Positions whose parts are permuted together, so that each rank sees all parts. Behind each
-    block, each part has its exact share, within two samples."""
+    block and each epoch, each part has its exact share, within two samples."""
     stages: Annotated[tuple[MixStage, ...], BeforeValidator(as_tuple)] = ()
     """Other weights from positions on: `[{from: 1024000, weights: {web: 1, books: 2}}]`."""
 

@@ -2,6 +2,7 @@
 
 A position has a number in the mixture's schedule, and so a part and a draw. The parts are permuted
 within blocks, so that each of several ranks sees all of them; the draws of a part keep their order.
+A block never reaches into another epoch, so an epoch has its exact share of each part.
 Draw n of a part of N samples is the sample n % N of the part's own order in its epoch n // N. That
 order and the keys come from the run's seed and the part's name, so no other part changes them.
 """
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from infeed.shared.errors import InvalidRequestError, SampleError
-from infeed_mixtures.mixture import NEVER, Mixture
+from infeed_mixtures.mixture import Mixture
 from infeed_mixtures.permuted import images
 from infeed_server.order import SampleOrder
 from infeed_server.order.hashing import combine
@@ -75,14 +76,14 @@ class MixedOrder(SampleOrder):
 
     def visited(self, positions: Positions) -> tuple[Positions, Positions]:
         index, turns = np.empty_like(positions), np.empty_like(positions)
-        cycles = positions // self.count if self.restarts else np.zeros_like(positions)
-        numbers = positions - cycles * self.count
+        epochs = positions // self.count
+        numbers = positions - epochs * self.count + self._first(epochs)
         blocks = numbers // self.mixture.block
-        for cycle, block in sorted({*zip(cycles.tolist(), blocks.tolist(), strict=True)}):
-            inside = (cycles == cycle) & (blocks == block)
-            samples, epochs = _block_samples(self, cycle, block)
-            offsets = numbers[inside] - block * self.mixture.block
-            index[inside], turns[inside] = samples[offsets], epochs[offsets]
+        for epoch, block in sorted({*zip(epochs.tolist(), blocks.tolist(), strict=True)}):
+            inside = (epochs == epoch) & (blocks == block)
+            samples, found = _block_samples(self, epoch, block)
+            offsets = numbers[inside] - self._within(epoch, block)[0]
+            index[inside], turns[inside] = samples[offsets], found[offsets]
         return index, turns
 
     def require(self, start: int, count: int) -> None:
@@ -144,17 +145,24 @@ class MixedOrder(SampleOrder):
             for name, size in zip(self.mixture.names, self.sizes, strict=True)
         )
 
-    def block_turns(self, cycle: int, block: int) -> tuple[Positions, Positions]:
-        """Returns the part and the draw at each position of a block."""
-        size = self.mixture.block
-        begin = block * size
-        if self.restarts:
-            size = min(size, self.count - begin)
-        parts, draws = self.mixture.at(np.arange(begin, begin + size))
-        hashes = combine(self.seed, MIX_DOMAIN, cycle, block, np.arange(size))
+    def block_turns(self, epoch: int, block: int) -> tuple[Positions, Positions]:
+        """Returns the part and the draw at each position of a block in an epoch."""
+        numbers = np.arange(*self._within(epoch, block))
+        parts, draws = self.mixture.at(numbers)
+        hashes = combine(self.seed, MIX_DOMAIN, epoch, block, np.arange(len(numbers)))
         permuted, kept = parts[np.argsort(hashes, kind="stable")], np.empty_like(draws)
         kept[np.argsort(permuted, kind="stable")] = draws[np.argsort(parts, kind="stable")]
         return permuted, kept
+
+    def _first(self, epoch: Any) -> Any:
+        """Returns the first number in the schedule of an epoch."""
+        return epoch * self.count * (not self.restarts)
+
+    def _within(self, epoch: int, block: int) -> tuple[int, int]:
+        """Returns the first number of a block in an epoch, and the one behind its last: a block in
+        which an epoch ends is two, so that an epoch has the turns of its own numbers."""
+        first, begin = self._first(epoch), block * self.mixture.block
+        return max(begin, first), min(begin + self.mixture.block, first + self.count)
 
     def _peers(self, index: Positions) -> tuple[Any, Any]:
         parts = self.parts_of(index)
@@ -164,40 +172,29 @@ class MixedOrder(SampleOrder):
         self, part: int, epoch: int, index: Positions
     ) -> tuple[Positions, Positions, Positions]:
         """Returns what `visits` does, of samples of one part."""
-        begin, size, mixture = epoch * self.count, self.sizes[part], self.mixture
-        cycle, turns = 0, range(epoch, epoch + 1)
-        if self.restarts:
-            cycle, begin = epoch, 0
-        else:
-            ends = begin // mixture.block, -(-(begin + self.count) // mixture.block)
-            first, last = (int(mixture.counts(end * mixture.block)[part]) for end in ends)
-            turns = range(first // size, -(-last // size))
-        local = index - self.begins[part]
-        drawn = [self.orders[part].offsets(turn, local) + (turn - cycle) * size for turn in turns]
+        size, first, before = self.sizes[part], self._first(epoch), epoch * self.restarts
+        begin, end = (int(self.mixture.counts(n)[part]) for n in (first, first + self.count))
+        turns, local = range(begin // size, -(-end // size)), index - self.begins[part]
+        drawn = [self.orders[part].offsets(turn + before, local) + turn * size for turn in turns]
         draws = np.concatenate([*drawn, local[:0]])
-        numbers = mixture.numbers(part, draws)
-        blocks, offsets = numbers // mixture.block, np.full_like(numbers, NEVER)
-        for block in np.unique(blocks[self._in_cycle(numbers)]).tolist():
-            parts, turn = self.block_turns(cycle, block)
-            places = np.flatnonzero(parts == part)
-            inside = self._in_cycle(numbers) & (blocks == block)
-            place = places[draws[inside] - turn[places[0]]]
-            offsets[inside] = place + block * mixture.block - begin
-        is_here = (offsets >= 0) & (offsets < self.count)
+        is_here = (begin <= draws) & (draws < end)
         ids, turn_of = np.tile(index, len(turns)), np.repeat(np.array(turns, np.int64), len(index))
-        return offsets[is_here], ids[is_here], turn_of[is_here]
-
-    def _in_cycle(self, numbers: Positions) -> Any:
-        """Returns whether each number of the schedule comes in a cycle."""
-        return (numbers != NEVER) & ((numbers < self.count) | (not self.restarts))
+        draws = draws[is_here]
+        blocks, offsets = self.mixture.numbers(part, draws) // self.mixture.block, draws.copy()
+        for block in np.unique(blocks).tolist():
+            parts, own = self.block_turns(epoch, block)
+            places, inside = np.flatnonzero(parts == part), blocks == block
+            place = places[draws[inside] - own[places[0]]]
+            offsets[inside] = place + self._within(epoch, block)[0] - first
+        return offsets, ids[is_here], turn_of[is_here] + before
 
 
 @lru_cache(maxsize=256)
-def _block_samples(order: MixedOrder, cycle: int, block: int) -> tuple[Positions, Positions]:
+def _block_samples(order: MixedOrder, epoch: int, block: int) -> tuple[Positions, Positions]:
     """Returns the samples and their turns at the positions of a block: 16 bytes a position."""
-    parts, draws = order.block_turns(cycle, block)
+    parts, draws = order.block_turns(epoch, block)
     turns, places = np.divmod(draws, np.array(order.sizes)[parts])
-    turns += cycle
+    turns += epoch * order.restarts
     pairs, which = np.unique(np.stack([parts, turns]), axis=1, return_inverse=True)
     index = order.begins[parts] + _permuted(order, pairs.T, which.reshape(-1), places)
     return index, turns

@@ -68,6 +68,37 @@ def test_the_inverse_names_every_visit(count: int, restarts: bool) -> None:
     assert order.visits(0, np.array([], np.int64))[0].size == 0
 
 
+@pytest.mark.parametrize("size", [10, 300])
+def test_each_epoch_of_equal_classes_has_every_sample_once(size: int) -> None:
+    names = tuple("abcd")
+    mixture = Mixture(names, (0,), ((Fraction(1),) * 4,), 1024)
+    order = MixedOrder(count=4 * size, seed=2, mode="global", mixture=mixture, sizes=(size,) * 4)
+    for epoch in (0, 1, 2, 1000):
+        index, turns = order.visited(np.arange(epoch * 4 * size, (epoch + 1) * 4 * size))
+        assert np.array_equal(np.sort(index), np.arange(4 * size))
+        assert set(turns.tolist()) == {epoch}
+
+
+@pytest.mark.parametrize("classes", [3, 5, 7, 37])
+def test_an_epoch_has_each_class_as_often_or_once_more(classes: int) -> None:
+    names = tuple(map(str, range(classes)))
+    mixture = Mixture(names, (0,), ((Fraction(1),) * classes,), 1024)
+    order = MixedOrder(count=100, seed=2, mode="global", mixture=mixture, sizes=(9,) * classes)
+    parts = order.parts_of(order.visited(np.arange(5000))[0]).reshape(50, 100)
+    counts = np.stack([np.bincount(epoch, minlength=classes) for epoch in parts])
+    assert counts.min() >= 100 // classes
+    assert counts.max() <= -(-100 // classes)
+
+
+@pytest.mark.parametrize("count", [100, 1000, 1500])
+def test_epochs_of_any_length_have_the_exact_shares(count: int) -> None:
+    weights = (Fraction("0.6"), Fraction("0.3"), Fraction("0.1"))
+    order = replace(order_of(weights), mixture=Mixture(tuple(SIZES), (0,), (weights,), 1024))
+    parts = order.parts_of(replace(order, count=count).visited(np.arange(4 * count))[0])
+    for epoch in parts.reshape(4, count):
+        assert np.bincount(epoch).tolist() == [count * weight for weight in weights]
+
+
 def test_with_restarts_an_epoch_repeats_no_sample() -> None:
     order = order_of((1, 0.5, 0.1), count=33, restarts=True)
     for epoch in range(3):
