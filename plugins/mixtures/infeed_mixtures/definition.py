@@ -18,7 +18,8 @@ from infeed_mixtures.schedule import integer_weights
 from infeed_server.config.model import Definition, Finding, as_tuple, did_you_mean
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Source
-from infeed_server.sources.registry import AnySource, nest, open_sources
+from infeed_server.sources.beside import HasSource
+from infeed_server.sources.registry import AnySource, open_sources
 from infeed_server.transforms import TransformList
 
 MAX_PARTS = 4096
@@ -46,7 +47,7 @@ Weight = Annotated[
 ]
 
 
-class MixPart(Definition):
+class MixPart(HasSource):
     """A part of a mixture."""
 
     source: AnySource | None = None
@@ -63,10 +64,9 @@ class MixPart(Definition):
     """Number of times that its samples may come; an error names the position where they would come
     once more."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _nest_sources(cls, value: Any) -> Any:
-        return nest(value, cls.model_fields)
+    def other_keys(cls) -> list[str]:
+        return [key for key in super().other_keys() if key != MixSource.kind]
 
     @model_validator(mode="after")
     def _has_one(self) -> Self:

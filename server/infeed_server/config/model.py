@@ -33,13 +33,27 @@ class Definition(BaseModel):
         except ValidationError as error:
             fields = (field.alias or name for name, field in cls.model_fields.items())
             known = sorted([*fields, *cls.other_keys()])
-            details = [_detail(item, known) for item in error.errors(include_url=False)]
+            details = [cls._detail(item, known, value) for item in error.errors(include_url=False)]
             raise ValidationError.from_exception_data(error.title, details) from None
 
     @classmethod
     def other_keys(cls) -> list[str]:
         """Returns the keys that a file can have beside the fields."""
         return []
+
+    @classmethod
+    def hint(cls, key: str, known: list[str], value: Any) -> str:  # noqa: ARG003 - of others
+        """Returns what to write instead of an unknown key of `value`, empty if that is unknown."""
+        return did_you_mean(key, known)
+
+    @classmethod
+    def _detail(cls, item: Any, known: list[str], value: Any) -> InitErrorDetails:
+        kind, path, message = item["type"], item["loc"], item["msg"]
+        if kind == "extra_forbidden" and len(path) == 1:
+            hint = cls.hint(str(path[0]), known, value)
+            message = f"unknown key {path[0]!r}{hint}; allowed: {', '.join(known)}"
+        error = PydanticCustomError(kind, message)
+        return InitErrorDetails(type=error, loc=path, input=item["input"])
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yields the options as they were written, without defaults."""
@@ -67,14 +81,6 @@ def did_you_mean(word: str, known: list[str]) -> str:
     """Returns a hint at the known word that is most similar, empty if none is similar."""
     matches = difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
-
-
-def _detail(item: Any, known: list[str]) -> InitErrorDetails:
-    kind, path, message = item["type"], item["loc"], item["msg"]
-    if kind == "extra_forbidden" and len(path) == 1:
-        hint = did_you_mean(str(path[0]), known)
-        message = f"unknown key {path[0]!r}{hint}; allowed: {', '.join(known)}"
-    return InitErrorDetails(type=PydanticCustomError(kind, message), loc=path, input=item["input"])
 
 
 def _path(item: Any, value: Any) -> KeyPath:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import MAX_BATCH_SIZE, OnError, Remainder
@@ -14,7 +14,8 @@ from infeed.shared.spec.segment import MAX_SEGMENTS
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.order import MAX_SEED, Mode
 from infeed_server.sources.base import ProgressCallback, Source
-from infeed_server.sources.registry import AddedSource, AnySource, kinds_beside, nest, open_sources
+from infeed_server.sources.beside import HasSource
+from infeed_server.sources.registry import AddedSource, AnySource, open_sources
 from infeed_server.storage.files import PathString, rebase
 from infeed_server.transforms import TransformList
 from infeed_server.transforms.targets import Targets
@@ -130,7 +131,7 @@ StepRanges = Annotated[
 ]
 
 
-class Pipeline(Definition):
+class Pipeline(HasSource):
     """A pipeline that a server can serve."""
 
     source: AnySource
@@ -157,15 +158,6 @@ class Pipeline(Definition):
     quarantine: str | None = None
     """Path of the log of bad samples, one JSON object per line; the default is
     `quarantine/NAME.jsonl` in the working directory."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nest_sources(cls, value: Any) -> Any:
-        return nest(value, cls.model_fields)
-
-    @classmethod
-    def other_keys(cls) -> list[str]:
-        return kinds_beside()
 
     def linked(self, pipelines: Mapping[str, Pipeline]) -> Pipeline:
         """Returns the pipeline with others that its source names. Raises `ConfigError`."""

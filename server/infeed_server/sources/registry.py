@@ -6,7 +6,7 @@ An entry point has the key that selects the source in a configuration, and loads
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Annotated, Any, TypeAlias
 
@@ -67,30 +67,6 @@ def _validate(value: Any) -> SourceDefinition:
         unknown = [f"unknown key {key!r}{hint}; " for key, hint in hints.items() if hint]
         message = f"{''.join(unknown[:1])}{message}"
     raise PydanticCustomError("source_kind", "{message}", {"message": message})
-
-
-def kinds_beside() -> list[str]:
-    """Returns the kinds of sources whose keys can stand beside `source`."""
-    return [one.kind for one in source_classes() if one.nesting]
-
-
-def nest(value: Any, fields: Collection[str]) -> Any:
-    """Returns the options of a pipeline, with the keys of sources beside `source` put around it.
-    `fields` are the other keys that a pipeline has. Raises `ValueError`."""
-    if not isinstance(value, dict):
-        return value
-    kinds = [key for key in value if key in source_kinds() and key not in fields]
-    classes = sorted((source_class(kind) for kind in kinds), key=lambda one: one.nesting)
-    nested = dict(value)
-    around = [one for one in classes if one.nesting]
-    if around and "source" not in value and "of" in around[0].model_fields:
-        raise ValueError(f"{around[0].kind}: should stand beside source")
-    for one in around:
-        inner = {"of": nested["source"]} if "source" in nested else {}
-        nested["source"] = {one.kind: nested.pop(one.kind), **inner}
-    if around and value.get("add"):
-        raise ValueError(f"{', '.join(kinds)}: should be given in each source, beside add")
-    return nested
 
 
 AnySource: TypeAlias = Annotated[SerializeAsAny[SourceDefinition], BeforeValidator(_validate)]

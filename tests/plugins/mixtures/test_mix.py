@@ -168,6 +168,24 @@ def test_impossible_mixtures_are_refused(mix: Any, options: Any, problem: str) -
         plan_of(mix, options=options)
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (
+            {"mix": two(), "exhausted": "stop"},
+            r"with mix: source: {mix: \.\.\., exhausted: ",
+        ),
+        (
+            {"mix": two(c={"source": {"images": "a"}, "labels": "folders"})},
+            r"with images: source: {images.*; allowed: balance, max_epochs, part, pipeline, source",
+        ),
+    ],
+)
+def test_an_option_beside_its_source_is_an_error_with_its_place(options: Any, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown key '.*'; put it under source, {hint}"):
+        load.parse({"batch": 4, **options})
+
+
 def test_other_classes_are_an_error_with_both(tmp_path: Path) -> None:
     for name in ("a/ant", "a/cat", "b/cat", "b/dog"):
         (tmp_path / name).mkdir(parents=True)
