@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 from typing_extensions import Self
 
 from infeed.shared.errors import ConfigError
@@ -59,23 +59,23 @@ class _Around(IndexedDefinition):
         raise NotImplementedError
 
 
+def _is_share(bounds: tuple[Fraction, Fraction]) -> tuple[Fraction, Fraction]:
+    if not bounds[0] < bounds[1] <= 1:
+        raise ValueError("should be a begin and a larger end, from 0 to 1, such as [0, 0.8]")
+    return bounds
+
+
 class Share(Definition):
     """A share of a source."""
 
-    range: Annotated[tuple[Weight, Weight], BeforeValidator(as_tuple)]
+    range: Annotated[tuple[Weight, Weight], BeforeValidator(as_tuple), AfterValidator(_is_share)]
     """Begin and end, from 0 to 1."""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """Seed of the split: shares of one seed that do not overlap have no sample in common."""
 
-    @model_validator(mode="after")
-    def _is_share(self) -> Self:
-        if not self.range[0] < self.range[1] <= 1:
-            raise ValueError("should be a begin and a larger end, from 0 to 1, such as [0, 0.8]")
-        return self
-
 
 def _with_range(value: Any) -> Any:
-    return {"range": value} if isinstance(value, list | tuple) else value
+    return value if isinstance(value, dict | Share) else {"range": value}
 
 
 class PartSource(_Around):

@@ -150,7 +150,8 @@ def test_a_field_that_is_not_known_is_read(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"part": [0.5, 0.5]}, "a begin and a larger end"),
+        ({"part": [0.8, 0.2]}, r"^part: .* a begin and a larger end, .* not \[0.8, 0.2\]$"),
+        ({"part": 0.8}, "^part: should be a valid list, not 0.8"),
         ({"part": [0, 0.001]}, "has none of the 100 samples"),
         ({"where": "x.real"}, "^where: should have fields"),
         ({"part": [0, 0.5], "add": [{"arrays": ARRAYS}]}, "in each source, beside add"),
