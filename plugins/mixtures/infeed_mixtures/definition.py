@@ -93,8 +93,9 @@ class MixPart(HasSource):
         if not isinstance(self.pipeline, str):
             return self
         if self.pipeline not in pipelines:
-            hint = did_you_mean(self.pipeline, [*pipelines])
-            names = ", ".join(pipelines)
+            plain = [name for name, one in pipelines.items() if one.source.kind != MixSource.kind]
+            hint = did_you_mean(self.pipeline, plain)
+            names = ", ".join(plain) or "no others"
             raise ConfigError(
                 f"there is no valid pipeline {self.pipeline!r}{hint}; there are {names}",
                 at=("pipeline",),

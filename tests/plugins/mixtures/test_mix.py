@@ -124,6 +124,9 @@ pipelines:
     (tmp_path / "p.yaml").write_text(text.replace("pipeline: a", "pipeline: aa"))
     with pytest.raises(ConfigError, match=r"p.yaml:6: .*no valid pipeline 'aa' \(did you mean"):
         load.load(str(tmp_path / "p.yaml"))
+    (tmp_path / "p.yaml").write_text(text.replace("pipeline: a", "pipeline: boths"))
+    with pytest.raises(ConfigError, match=r"no valid pipeline 'boths'; there are a$"):
+        load.load(str(tmp_path / "p.yaml"))
 
 
 def test_an_epoch_that_stops_ends_with_the_first_part() -> None:
