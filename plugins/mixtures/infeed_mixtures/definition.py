@@ -144,8 +144,12 @@ class MixSource(IndexedDefinition):
                     f"behind {begin}: for example {near}"
                 )
             begin = stage.begin
-        for weights in self._weights:
-            integer_weights(weights)
+        for number, weights in enumerate(self._weights):
+            try:
+                integer_weights(weights)
+            except ValueError as error:
+                place = f"stages[{number - 1}].weights" if number else "the weights of mix"
+                raise ValueError(f"{place}: {error}") from None
         if self.exhausted == "stop" and (self.stages or self.epoch or any(self._most)):
             raise ValueError("exhausted: stop goes with neither stages, epoch nor max_epochs")
         return self

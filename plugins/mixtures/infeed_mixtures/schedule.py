@@ -27,10 +27,10 @@ _NONE = -1
 
 
 def integer_weights(weights: Sequence[Fraction]) -> list[int]:
-    """Returns the least integers with the same ratios. Raises `ValueError` unless one is positive
-    and all fit."""
-    if min(weights, default=0) < 0 or not any(weights):
-        raise ValueError("should be weights from 0 on, one of them above 0")
+    """Returns the least integers with the same ratios as weights from 0 on. Raises `ValueError`
+    unless one is positive and all fit."""
+    if not any(weights):
+        raise ValueError("all are 0; give one of them more")
     scale = lcm(*(weight.denominator for weight in weights))
     numbers = [int(weight * scale) for weight in weights]
     divisor = gcd(*numbers)

@@ -156,6 +156,16 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
         (two(c={"source": {"arrays": A}, "weight": -1}), {}, "should be 0 or more"),
         (two(c={"source": {"arrays": A}, "weight": "x"}), {}, "3, 0.7 or 2/3"),
         (two(c={"weight": 1}), {}, "either source or pipeline"),
+        (
+            {"a": {"source": {"arrays": A}, "weight": 0}},
+            {},
+            "the weights of mix: all are 0; give .* more$",
+        ),
+        (
+            two(),
+            {"block": 8, "stages": [{"from": 8, "weights": {"a": 0, "b": 0}}]},
+            r"stages\[0\].weights: all are 0",
+        ),
         (two(), {"stages": [{"from": 9, "weights": {"a": 1, "b": 1}}]}, "multiple of block"),
         (two(), {"stages": [{"from": 1024, "weights": {"a": 1}}]}, "each of a, b"),
         (two(c={"pipeline": "z"}), {}, "give the pipeline itself"),
