@@ -32,8 +32,9 @@ def field_values(source: Source, name: str, option: str) -> npt.NDArray[Any]:
         raise ConfigError(f"no field {name!r}{hint}; available: {available}", at=(option,))
     if fields[name].shape.rank != 0:
         raise ConfigError(
-            f"field {name!r} has the shape {fields[name].shape}; a condition takes fields with one "
-            "value for each sample",
+            f"field {name!r} has the shape {fields[name].shape} in each sample, and {option} takes "
+            "fields with one value; list the ids of samples to leave out in remove, or write a "
+            "python source that has such a value as a field",
             at=(option,),
         )
     log.warning(

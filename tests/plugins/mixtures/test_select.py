@@ -19,7 +19,12 @@ from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.sources.base import Source
 
 LABELS = np.array([0] * 60 + [1] * 30 + [2] * 10)
-ARRAYS = {"x": np.arange(100), "label": LABELS, "word": np.array([b"ab", b"abc"] * 50, object)}
+ARRAYS = {
+    "x": np.arange(100),
+    "label": LABELS,
+    "word": np.array([b"ab", b"abc"] * 50, object),
+    "pair": np.zeros((100, 2)),
+}
 
 
 def opened(**options: Any) -> Source:
@@ -74,11 +79,15 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("lable < 1", r"no field 'lable' \(did you mean 'label'\?\); available: label, word, x"),
+        (
+            "lable < 1",
+            r"no field 'lable' \(did you mean 'label'\?\); available: label, pair, word, x",
+        ),
         ("x + 1", "should be a comparison"),
         ("x in 3", "should have a list behind in"),
         ("label == 'cat'", "no class of 'label', which has no names"),
         ("x > 1000", "no sample has"),
+        ("pair > 3", r"'pair' has the shape \(2,\) .* list the ids .* in remove"),
     ],
 )
 def test_a_condition_that_fits_no_samples_is_an_error(text: str, problem: str) -> None:
