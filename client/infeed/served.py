@@ -37,6 +37,8 @@ class Spec:
     """Data type of each field, by NumPy's name; `bytes` for byte strings."""
     classes: Mapping[str, tuple[str, ...]]
     """The name of each class by its number, of each field whose classes have names."""
+    parts: Mapping[str, int]
+    """The samples of each part of a mixture, by name; empty without parts."""
     fingerprint: str
     """Hash of everything that changes bits."""
     guarantee: Guarantee
@@ -65,6 +67,7 @@ def spec(target: str, pipeline: str, **options: Unpack[ConnectOptions]) -> Spec:
         shapes={field.name: (slots, *field.shape) for field in plan.element_spec},
         types={field.name: field.data_type for field in plan.element_spec},
         classes=plan.spec.classes,
+        parts=plan.spec.parts,
         fingerprint=plan.spec.fingerprint,
         guarantee=plan.spec.guarantee,
     )

@@ -46,6 +46,7 @@ def test_a_mixture_is_served_by_weight(serve: Any, text: str) -> None:
     assert [batch.epoch for batch in batches] == [0] * 16 + [1] * 16
     assert (source == "web").tolist() == (x < 1000).tolist()
     assert (source == "web").sum() == 192
+    assert infeed.spec(target, "both").parts == {"web": 40, "books": 60}
     other = str(serve(text).address)
     ranks = [whole(other, epochs=2, shard=Shard(rank, 2), batch_size=4) for rank in range(2)]
     joined = [np.concatenate([a["x"], b["x"]]) for a, b in zip(*ranks, strict=True)]
