@@ -42,7 +42,7 @@ def _order(parts: int) -> MixedOrder:
     weights = tuple(Fraction(1000 // (number + 1) or 1) for number in range(parts))
     mixture = Mixture(names, (0,), (weights,), BLOCK)
     sizes = (100_000,) * parts
-    return MixedOrder(count=10**6, seed=3, mode="global", mixture=mixture, sizes=sizes)
+    return MixedOrder(count=1 << 40, seed=3, mode="global", mixture=mixture, sizes=sizes)
 
 
 def _turns(order: MixedOrder) -> Ask:
