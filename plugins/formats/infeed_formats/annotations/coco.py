@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 from typing_extensions import override
 
 from infeed.shared.errors import SourceError
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 KEYS = frozenset({"images", "annotations", "categories"})
 """Keys of such a file."""
+
+_LOOKED_AT = 8
+"""Pictures whose size is compared."""
 
 _Items = Sequence[Mapping[str, Any]]
 
@@ -49,6 +53,7 @@ class CocoLabels(LabelsDefinition):
         path = absolute_path(self.coco)
         content = read_coco(path)
         numbers = _image_numbers(path, content["images"], listing)
+        _refuse_other_sizes(path, content["images"], listing.root)
         categories = sorted(content["categories"], key=lambda category: int(category["id"]))
         labels = {category["id"]: number for number, category in enumerate(categories)}
         for annotation in content["annotations"]:
@@ -120,6 +125,26 @@ def _image_numbers(path: str, images: _Items, listing: ImageListing) -> dict[Any
             file=path,
         )
     return numbers
+
+
+def _refuse_other_sizes(path: str, images: _Items, root: str) -> None:
+    """Raises `SourceError` where a picture has not the size that the file states: its boxes are of
+    another one. Looks at a few, which an annotation at another scale changes too."""
+    stated = [one for one in images if one.get("width") and one.get("height")]
+    for image in stated[:: -(-len(stated) // _LOOKED_AT) or 1]:
+        file = posixpath.join(root, str(image["file_name"]))
+        try:
+            pixels = tf.io.decode_image(read_bytes(file), expand_animations=False)
+        except (tf.errors.OpError, SourceError):
+            continue  # a bad sample, later
+        height, width = pixels.shape[:2]
+        if {height, width} != {image["height"], image["width"]}:  # EXIF may turn it
+            raise SourceError(
+                f"{path} states {image['width']} x {image['height']} for {file}, which has "
+                f"{width} x {height}, so its boxes may be of another picture; scale them, or "
+                "delete width and height in the JSON if the boxes are right",
+                file=path,
+            )
 
 
 def _problem(

@@ -78,6 +78,16 @@ def test_a_picture_that_is_not_named_is_a_bad_sample(open_labels: Any, written: 
         source.read(np.array([1]))
 
 
+def test_a_picture_of_another_size_than_stated_is_refused(open_labels: Any, written: Any) -> None:
+    content = coco()
+    size = content["images"][0]
+    size["width"], size["height"] = 20, 40  # turned by EXIF
+    open_labels({"coco": written(content)})
+    size["width"] = 50
+    with pytest.raises(SourceError, match=r"states 50 x 40 for .*in/c.jpg, which has 40 x 20"):
+        open_labels({"coco": written(content)})
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
