@@ -138,10 +138,10 @@ def adjust_hue(pixels: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
 
 def adjust_sharpness(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
     """Blends with the means of each pixel, five times, and its eight neighbours. The border has no
-    such mean, and is kept."""
+    such mean, and is kept: all of a picture that is one or two pixels high or wide."""
     x = tf.cast(pixels, tf.int32)
     rows = x[:-2] + x[1:-1] + x[2:]
     sums = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] + 4 * x[1:-1, 1:-1]
     inner = blend((2 * sums + 13) // 26, pixels[1:-1, 1:-1], factor)
-    middle = tf.concat([pixels[1:-1, :1], inner, pixels[1:-1, -1:]], 1)
-    return tf.concat([pixels[:1], middle, pixels[-1:]], 0)
+    middle = tf.concat([pixels[1:-1, :1], inner, pixels[1:-1, 1:][:, -1:]], 1)
+    return tf.concat([pixels[:1], middle, pixels[1:][-1:]], 0)  # of one row, once
