@@ -21,8 +21,9 @@ def refuse_other_targets(
         known = shown.get(origins.get(target.field, ""))
         if known is not None and _options(target) != _options(known):
             raise ConfigError(
-                f"targets.{target.field}: {_options(target)} contradicts the source, whose "
-                f"{known.field!r} is {_options(known)}; write that"
+                f"{_options(target)} contradicts the source, whose {known.field!r} is "
+                f"{_options(known)}; write that",
+                at=("targets", target.field),
             )
 
 
