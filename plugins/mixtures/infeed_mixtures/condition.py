@@ -5,25 +5,23 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-Values = Any
-"""A value for each sample, or one for all."""
+from infeed_mixtures.exact import Values, arithmetic, exact, is_text
 
-_OPERATORS: Mapping[type, Callable[..., Values]] = {
+_ARITHMETIC: Mapping[type, Callable[..., Values]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.USub: operator.neg,
-    ast.Not: np.logical_not,
-    ast.And: np.logical_and,
-    ast.Or: np.logical_or,
+}
+
+_COMPARISONS: Mapping[type, Callable[..., Values]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -34,113 +32,169 @@ _OPERATORS: Mapping[type, Callable[..., Values]] = {
 
 _SYNTAX = "fields, numbers, texts, lists, + - * / // %, comparisons, in, and, or, not, length(x)"
 
+_MAX_LENGTH = 10_000
+"""Characters of a condition."""
+
+_MAX_DEPTH = 100
+"""Operations within each other."""
+
 
 class Condition:
     """A parsed condition. Raises `ValueError` for one that is none."""
 
     def __init__(self, text: str) -> None:
+        if len(text) > _MAX_LENGTH:
+            raise ValueError(
+                f"should have at most {_MAX_LENGTH} characters, and has {len(text)}; list the ids "
+                "of samples to leave out in remove"
+            )
         try:
-            self._tree = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, RecursionError) as error:
-            raise ValueError(f"should be a condition such as label < 10: {error.args[0]}") from None
-        self.fields: tuple[str, ...] = tuple(dict.fromkeys(_fields(self._tree)))
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # Python warns of '\d' and of 1or
+                self._tree = ast.parse(text.strip(), mode="eval").body
+            self.fields: tuple[str, ...] = tuple(dict.fromkeys(_fields(self._tree)))
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            problem = error.args[0] if error.args else "it is too deep"
+            raise ValueError(f"should be a condition such as label < 10: {problem}") from None
+        if not self.fields:
+            raise ValueError("should be a comparison with a field, such as label < 10")
 
     def holds(self, values: Mapping[str, Values], classes: Mapping[str, Sequence[str]]) -> Values:
         """Returns whether the condition holds for each sample. A text that is compared with a field
         is the name of a class, where its classes have names. Raises `ValueError`."""
-        found = _Evaluation(values, classes).value(self._tree)
-        if not isinstance(found, np.ndarray) or found.dtype != bool:
-            raise ValueError("should be a comparison with a field, such as label < 10")
-        return found
+        fields = {name: exact(field) for name, field in values.items()}
+        return _Evaluation(fields, classes).truth(self._tree)
 
 
-def _fields(node: ast.AST) -> Any:
+def _fields(node: ast.expr, depth: int = 0) -> Iterator[str]:
     """Yields the names of the fields. Raises `ValueError` for what a condition does not have."""
-    if isinstance(node, ast.Name):
-        yield node.id
-    elif isinstance(node, ast.Call):
-        is_length = isinstance(node.func, ast.Name) and node.func.id == "length"
-        if not is_length or len(node.args) != 1 or node.keywords:
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"should have at most {_MAX_DEPTH} operations within each other")
+    inner: list[ast.expr] = []
+    match node:
+        case ast.Name(id=name):
+            yield name
+        case ast.Constant(value=int() | float() | str()):
+            pass
+        case ast.Call(func=ast.Name(id="length"), args=[one], keywords=[]):
+            inner = [one]
+        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=one):
+            inner = [one]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            inner = [left, right]
+        case ast.BoolOp(values=values):
+            inner = values
+        case ast.Compare(left=left, ops=ops, comparators=others) if _are_known(ops):
+            inner = [left]
+            for compare, other in zip(ops, others, strict=True):
+                inner += [other] if type(compare) in _COMPARISONS else _items(other)
+        case _:
             raise ValueError(f"should have {_SYNTAX}; {ast.unparse(node)} is none of them")
-        yield from _fields(node.args[0])
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
-        return
-    elif _is_allowed(node):
-        for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, ast.expr):
-                yield from _fields(inner)
-    else:
-        raise ValueError(f"should have {_SYNTAX}; {ast.unparse(node)} is none of them")
+    for one in inner:
+        yield from _fields(one, depth + 1)
 
 
-def _is_allowed(node: ast.AST) -> bool:
+def _are_known(ops: Sequence[ast.cmpop]) -> bool:
+    return all(type(op) in _COMPARISONS or isinstance(op, ast.In | ast.NotIn) for op in ops)
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.List | ast.Tuple):
-        return all(isinstance(item, ast.Constant | ast.UnaryOp) for item in node.elts)
-    if isinstance(node, ast.Compare):
-        return all(
-            type(one) in _OPERATORS or isinstance(one, ast.In | ast.NotIn) for one in node.ops
-        )
-    return isinstance(node, ast.BoolOp | ast.BinOp | ast.UnaryOp) and type(node.op) in _OPERATORS
+        plain = [one.operand if isinstance(one, ast.UnaryOp) else one for one in node.elts]
+        if all(isinstance(one, ast.Constant) for one in plain):
+            return node.elts
+    raise ValueError("should have a list of values behind in, such as label in [1, 2]")
 
 
 class _Evaluation:
     """The values of the nodes of a condition."""
 
-    def __init__(self, values: Mapping[str, Values], classes: Mapping[str, Sequence[str]]) -> None:
-        self._values, self._classes = values, classes
+    def __init__(self, fields: Mapping[str, Values], classes: Mapping[str, Sequence[str]]) -> None:
+        self._fields, self._classes = fields, classes
+        self._count = len(next(iter(fields.values())))
 
-    def value(self, node: ast.expr) -> Values:
+    def truth(self, node: ast.expr) -> Values:
+        """Returns whether a comparison holds for each sample."""
+        found = self._value(node)
+        if found.dtype != bool:
+            raise ValueError(
+                "should be a comparison with a field, such as label < 10, or several with and, or, "
+                f"not; {ast.unparse(node)} is none"
+            )
+        return np.broadcast_to(found, self._count)
+
+    def _value(self, node: ast.expr) -> Values:
         match node:
             case ast.Name(id=name):
-                return self._values[name]
+                return self._fields[name]
             case ast.Constant(value=value):
-                return value.encode() if isinstance(value, str) else value
-            case ast.List(elts=items) | ast.Tuple(elts=items):
-                return [self.value(item) for item in items]
+                return exact(np.array(value, object if isinstance(value, str) else None))
             case ast.Call(args=[inner]):
-                return np.array([len(value) for value in self.value(inner)], np.int64)
-            case ast.UnaryOp(op=op, operand=inner):
-                return _OPERATORS[type(op)](self.value(inner))
+                texts = self._value(inner)
+                if not is_text(texts):
+                    raise ValueError(f"has the length of a number; {ast.unparse(inner)} is no text")
+                return np.array([len(text) for text in texts.flat], np.int64).reshape(texts.shape)
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                return ~self.truth(inner)
+            case ast.UnaryOp(operand=inner):
+                return arithmetic(operator.sub, np.array(0), self._value(inner))
             case ast.BinOp(left=left, op=op, right=right):
-                return _OPERATORS[type(op)](self.value(left), self.value(right))
+                return arithmetic(_ARITHMETIC[type(op)], self._value(left), self._value(right))
             case ast.BoolOp(op=op, values=nodes):
-                found = self.value(nodes[0])
-                for inner in nodes[1:]:
-                    found = _OPERATORS[type(op)](found, self.value(inner))
-                return found
+                return self._connected(nodes, isinstance(op, ast.And))
             case ast.Compare(left=left, ops=ops, comparators=others):
-                holds: Values = True
+                holds = np.ones((), bool)
                 for compare, other in zip(ops, others, strict=True):
-                    holds = np.logical_and(holds, self._compared(left, compare, other))
+                    holds = holds & self._compared(left, compare, other)
                     left = other
-                return holds
+                return np.asarray(holds)
         raise AssertionError(node)  # `_fields` refuses others
 
-    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Values:
-        ours, theirs = self.value(left), self.value(right)
-        if isinstance(left, ast.Name):
-            theirs = self._numbered(left.id, theirs)
-        if isinstance(right, ast.Name):
-            ours = self._numbered(right.id, ours)
-        if isinstance(op, ast.In | ast.NotIn):
-            if not isinstance(theirs, list):
-                raise ValueError("should have a list behind in, such as label in [1, 2]")
-            return np.isin(
-                ours,
-                np.array(theirs, getattr(ours, "dtype", None)),
-                invert=isinstance(op, ast.NotIn),
-            )
-        return np.asarray(_OPERATORS[type(op)](ours, theirs))
+    def _connected(self, nodes: Sequence[ast.expr], is_and: bool) -> Values:
+        """Returns whether all, or any, of some comparisons hold. Each is made for those samples
+        that the ones before leave open: `y != 0 and x / y > 1` divides by no 0."""
+        holds = np.full(self._count, is_and)
+        for node in nodes:
+            rows = np.flatnonzero(holds == is_and)
+            if not rows.size:
+                break
+            some = {name: field[rows] for name, field in self._fields.items()}
+            holds[rows] = _Evaluation(some, self._classes).truth(node)
+        return holds
 
-    def _numbered(self, field: str, other: Values) -> Values:
-        """Returns the numbers of classes instead of their names."""
-        if isinstance(other, list):
-            return [self._numbered(field, one) for one in other]
-        values = self._values[field]
-        if not isinstance(other, bytes) or values.dtype.kind in "SUO":
-            return other
-        names = [*self._classes.get(field, ())]
-        if other.decode() not in names:
-            known = ", ".join(map(repr, names[:12])) or "no names"
-            raise ValueError(f"has {other.decode()!r}, no class of {field!r}, which has {known}")
-        return names.index(other.decode())
+    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Values:
+        if isinstance(right, ast.List | ast.Tuple):
+            ours = self._value(left)
+            items = [self._beside(left, item) for item in right.elts]
+            for item in items:
+                _check_kinds(ours, item, left)
+            wanted = {item.item() for item in items}
+            flat = ours.reshape(-1).tolist()
+            found = np.fromiter((one in wanted for one in flat), bool, len(flat))
+            return found.reshape(ours.shape) ^ isinstance(op, ast.NotIn)
+        ours, theirs = self._beside(right, left), self._beside(left, right)
+        _check_kinds(ours, theirs, left)
+        return np.asarray(_COMPARISONS[type(op)](ours, theirs))
+
+    def _beside(self, other: ast.expr, node: ast.expr) -> Values:
+        """Returns the value of what is compared with another: for a text beside a field of numbers,
+        the number of the class."""
+        match other, node:
+            case ast.Name(id=field), ast.Constant(value=str() as text):
+                if not is_text(self._fields[field]):
+                    return np.array(_class_number(field, [*self._classes.get(field, ())], text))
+        return self._value(node)
+
+
+def _class_number(field: str, names: list[str], text: str) -> int:
+    if text not in names:
+        known = ", ".join(map(repr, names[:12])) or "no names"
+        raise ValueError(f"has {text!r}, no class of {field!r}, which has {known}")
+    if names.count(text) > 1:
+        raise ValueError(f"has {text!r}, the name of several classes of {field!r}; give the number")
+    return names.index(text)
+
+
+def _check_kinds(ours: Values, theirs: Values, node: ast.expr) -> None:
+    if ours.size and theirs.size and is_text(ours) != is_text(theirs):
+        raise ValueError(f"compares a text with a number, at {ast.unparse(node)}")

@@ -89,12 +89,14 @@ class BadSampleHandler:
     def _process(self, task: BatchTask, error: Exception | None, on_done: OnDone) -> None:
         result: HostBatch | InfeedError
         try:
+            if error is not None and not task.is_assigned:
+                raise error
             self._complete(task, error)
             result = task.to_batch()
         except InfeedError as raised:
             result = raised
         except Exception as unexpected:
-            log.exception("the search for the bad samples of a batch failed")
+            log.exception("a batch failed for another reason than its samples")
             result = ServerError(f"{type(unexpected).__name__}: {unexpected}")
         on_done(task, result)
 

@@ -48,6 +48,8 @@ class BatchTask:
     epoch: int = field(init=False)
     left: Array = field(init=False)
     """int64[n]: the slots whose samples have no result yet, in order."""
+    is_assigned: bool = False
+    """Whether the slots have samples; an order that fails gives them none."""
     arrays: dict[str, Array] = field(default_factory=dict)
     """The results of the other slots, if there is any. Those that can be written are its own."""
     future: Future[Answer] = field(default_factory=Future)
@@ -69,6 +71,7 @@ class BatchTask:
         self.epoch = int(slots.epoch[0])
         self.uncounted = self.mask.copy()
         self.left = np.arange(request.slots)
+        self.is_assigned = True
 
     @property
     def sample_ids(self) -> Array:

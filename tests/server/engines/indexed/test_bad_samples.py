@@ -123,6 +123,20 @@ def test_an_error_whose_text_is_not_utf8_concerns_its_sample(
             assert [batch.sample_ids.tolist() for batch in feed] == [[-1], [2]]
 
 
+def test_an_order_that_fails_is_the_error_shown(
+    serve: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve({"n": numbers(on_error="mask")})
+
+    def fail(*_: Any) -> Any:
+        raise LookupError("no such part")
+
+    monkeypatch.setattr(SampleOrder, "visited", fail)
+    feed = infeed.connect(str(server.address), "n")
+    with feed, pytest.raises(infeed.ServerError, match="LookupError: no such part"):
+        next(feed)
+
+
 def bad_sample(sample: int) -> SampleError:
     return SampleError(f"sample {sample} is bad", sample_id=sample, file="a.tfrecord", offset=12)
 
