@@ -8,15 +8,17 @@ import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from typing_extensions import override
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import NotRequired, TypedDict, override
 
-from infeed.shared.errors import SourceError
-from infeed_formats.annotations.rows import RowFields, warn_of_missing
+from infeed.shared.errors import SourceError, format_path
+from infeed_formats.annotations.rows import RowFields, refuse_repeated, warn_of_missing
+from infeed_server.config.model import explain
 from infeed_server.sources.images.fields import LabelsDefinition
 from infeed_server.sources.images.labels import Names
 from infeed_server.sources.images.listing import ImageListing
@@ -31,6 +33,41 @@ _LOOKED_AT = 8
 """Pictures whose size is compared."""
 
 _Items = Sequence[Mapping[str, Any]]
+
+_Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e9, le=1e9)]
+_Id = int | str
+
+
+class _Image(TypedDict):
+    id: _Id
+    file_name: str
+    width: NotRequired[int | None]
+    height: NotRequired[int | None]
+
+
+class _Category(TypedDict):
+    id: int
+    name: str
+
+
+class _Annotation(TypedDict):
+    id: NotRequired[Any]
+    image_id: _Id
+    category_id: int
+    bbox: Annotated[list[_Number], Field(min_length=4, max_length=4)]
+    iscrowd: NotRequired[Annotated[int, Field(ge=0, le=1)]]
+    keypoints: NotRequired[list[_Number] | None]
+
+
+class _Content(TypedDict):
+    """What is read of a file."""
+
+    images: list[_Image]
+    categories: list[_Category]
+    annotations: list[_Annotation]
+
+
+_CONTENT = TypeAdapter(_Content)
 
 
 class CocoLabels(LabelsDefinition):
@@ -48,20 +85,18 @@ class CocoLabels(LabelsDefinition):
 
     @override
     def read(self, listing: ImageListing) -> RowFields:
-        """Reads the annotations of the images. Raises `SourceError` for a file that names others,
-        and for an annotation without its image, its category or four numbers."""
+        """Reads the annotations of the images. Raises `SourceError` for a file that names others or
+        names one twice, for a wrong value, and for an annotation without its image or category."""
         path = absolute_path(self.coco)
-        content = read_coco(path)
+        content = _checked(path, read_coco(path))
         numbers = _image_numbers(path, content["images"], listing)
         _refuse_other_sizes(path, content["images"], listing.root)
-        categories = sorted(content["categories"], key=lambda category: int(category["id"]))
+        categories = sorted(content["categories"], key=lambda category: category["id"])
         labels = {category["id"]: number for number, category in enumerate(categories)}
-        for annotation in content["annotations"]:
+        for place, annotation in enumerate(content["annotations"]):
             if problem := _problem(annotation, numbers, labels):
-                raise SourceError(
-                    f"{path}, the annotation with the id {annotation.get('id')!r}: {problem}",
-                    file=path,
-                )
+                shown = f"annotations[{place}], id {annotation.get('id')!r}"
+                raise SourceError(f"{path}: {shown}: {problem}", file=path)
         annotations = _with_area(path, content["annotations"])
         _warn_of_repeated(path, "id of an annotation", annotations)
         _warn_of_repeated(path, "file_name", content["images"])
@@ -86,7 +121,7 @@ class CocoLabels(LabelsDefinition):
             np.array([numbers[one["image_id"]] for one in annotations], np.int64),
             fields,
             len(listing.images),
-            class_names=tuple(str(category["name"]) for category in categories),
+            class_names=tuple(category["name"] for category in categories),
             missing=missing,
             table=path,
         )
@@ -96,7 +131,7 @@ def read_coco(path: str) -> Mapping[str, _Items]:
     """Returns the content of a file. Raises `SourceError` for one that is not COCO's."""
     try:
         content = json.loads(read_bytes(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{path} is no JSON: {error}", file=path) from error
     lists = [content.get(key) for key in KEYS] if isinstance(content, dict) else [None]
     if not all(isinstance(items, list) for items in lists):
@@ -106,17 +141,31 @@ def read_coco(path: str) -> Mapping[str, _Items]:
     return found
 
 
+def _checked(path: str, content: Mapping[str, _Items]) -> Mapping[str, _Items]:
+    """Returns what is read of a file. Raises `SourceError` for a wrong or repeated value."""
+    try:
+        checked: Mapping[str, Any] = _CONTENT.validate_python(content)
+    except ValidationError as error:
+        (place, problem), *_ = explain(error, content)
+        problem += ", not null" * (error.errors()[0]["input"] is None)
+        problem += "; a bbox is [x, y, width, height]" * ("bbox" in place)
+        raise SourceError(f"{path}: {format_path(place)}: {problem}", file=path) from None
+    for items, key in (("images", "id"), ("categories", "id"), ("categories", "name")):
+        refuse_repeated(path, f"{items} with one {key}", [item[key] for item in checked[items]])
+    return checked
+
+
 def _image_numbers(path: str, images: _Items, listing: ImageListing) -> dict[Any, int]:
     """Returns the number of each image by its id. Raises `SourceError` for a missing one."""
     names = Names([image.path for image in listing.images])
     numbers: dict[Any, int] = {}
     unknown = []
     for image in images:
-        found = names.find(posixpath.normpath(str(image.get("file_name"))))
+        found = names.find(posixpath.normpath(image["file_name"]))
         if len(found) == 1:
-            numbers[image.get("id")] = found[0]
+            numbers[image["id"]] = found[0]
         else:
-            unknown.append(repr(image.get("file_name")))
+            unknown.append(repr(image["file_name"]))
     if unknown:
         raise SourceError(
             f"{path} names {len(unknown)} of {len(images)} pictures that are not in "
@@ -132,7 +181,7 @@ def _refuse_other_sizes(path: str, images: _Items, root: str) -> None:
     another one. Looks at a few, which an annotation at another scale changes too."""
     stated = [one for one in images if one.get("width") and one.get("height")]
     for image in stated[:: -(-len(stated) // _LOOKED_AT) or 1]:
-        file = posixpath.join(root, str(image["file_name"]))
+        file = posixpath.join(root, image["file_name"])
         try:
             pixels = tf.io.decode_image(read_bytes(file), expand_animations=False)
         except (tf.errors.OpError, SourceError):
@@ -151,15 +200,12 @@ def _problem(
     annotation: Mapping[str, Any], images: Mapping[Any, int], labels: Mapping[Any, int]
 ) -> str:
     """Returns what is wrong with an annotation; empty if nothing is."""
-    box = annotation.get("bbox")
-    values = box if isinstance(box, list) and len(box) == 4 else [None]
-    if not all(isinstance(x, int | float) and abs(x) < np.inf for x in values):
-        return f"its bbox {box!r} is not [x, y, width, height]"
-    if min(values[2:]) < 0:
-        return f"its bbox {box!r} has a width or height below 0"
+    box = annotation["bbox"]
+    if min(box[2:]) < 0:
+        return f"its bbox {box} has a width or height below 0"
     known: Mapping[str, Mapping[Any, int]] = {"image": images, "category": labels}
     for name, numbers in known.items():
-        if (number := annotation.get(f"{name}_id")) not in numbers:
+        if (number := annotation[f"{name}_id"]) not in numbers:
             ids = f"their ids are like {next(iter(numbers))!r}" if numbers else "there is none"
             return f"no {name} has its {name}_id {number!r}; {ids}"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import override
 
+from infeed.shared.errors import SourceError
 from infeed.shared.spec import TargetSpec
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.images.fields import ImageFields
@@ -97,6 +99,12 @@ class RowFields(ImageFields):
 
     def _rows(self, index: int) -> slice:
         return slice(self._begins[index], self._begins[index + 1])
+
+
+def refuse_repeated(path: str, what: str, values: Collection[Any]) -> None:
+    """Raises `SourceError` where values of a file that name something come twice."""
+    if repeated := [repr(value) for value, count in Counter(values).items() if count > 1]:
+        raise SourceError(f"{path} has {what}: {abbreviate(repeated)}; correct them", file=path)
 
 
 def warn_of_missing(listing: ImageListing, missing: Sequence[int], where: str) -> None:

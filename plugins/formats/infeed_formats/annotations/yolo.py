@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from pydantic import BeforeValidator
 from typing_extensions import override
 
 from infeed.shared.errors import SourceError
-from infeed_formats.annotations.rows import RowFields
+from infeed_formats.annotations.rows import RowFields, refuse_repeated
 from infeed_server.config.model import as_tuple
 from infeed_server.sources.images.fields import LabelsDefinition
 from infeed_server.sources.images.listing import ImageListing
@@ -31,6 +32,10 @@ log = logging.getLogger(__name__)
 
 _READ_THREADS = 16
 """Threads that read text files: each takes a round trip on a shared file system."""
+
+
+_MOST = 10**9
+"""Classes, where their names are not given."""
 
 
 class YoloLabels(LabelsDefinition):
@@ -55,6 +60,7 @@ class YoloLabels(LabelsDefinition):
         if not is_folder(root):
             raise SourceError(f"no folder {root!r} of text files", file=root)
         names = read_names(absolute_path(self.names)) if isinstance(self.names, str) else self.names
+        refuse_repeated(str(self.names), "classes with one name", names or ())
         paths = [
             posixpath.join(root, f"{posixpath.splitext(image.path)[0]}.txt")
             for image in listing.images
@@ -73,15 +79,18 @@ class YoloLabels(LabelsDefinition):
         rows = [
             (number, *_parse(path, line, row, len(names or ())))
             for number, (path, text) in enumerate(zip(paths, texts, strict=True))
-            for line, row in enumerate((text or b"").split(b"\n"), 1)
+            for line, row in enumerate((text or b"").removeprefix(BOM_UTF8).split(b"\n"), 1)
             if row.strip()
         ]
-        table = np.array(rows, np.float64).reshape(-1, 6)
-        centers, sizes = table[:, 2:4], table[:, 4:]
+        table = np.array([box for *_, box in rows], np.float64).reshape(-1, 4)
+        centers, sizes = table[:, :2], table[:, 2:]
         boxes = np.concatenate([centers - sizes / 2, centers + sizes / 2], 1)
         return RowFields(
-            table[:, 0].astype(np.int64),
-            {"boxes": boxes.astype(np.float32), "label": table[:, 1].astype(np.int64)},
+            np.array([number for number, *_ in rows], np.int64),
+            {
+                "boxes": boxes.astype(np.float32),
+                "label": np.array([label for _, label, _ in rows], np.int64),
+            },
             len(paths),
             normalized=True,
             class_names=names or (),
@@ -92,7 +101,7 @@ def read_names(path: str) -> tuple[str, ...]:
     """Returns the names of the classes in a data.yaml. Raises `SourceError`."""
     try:
         content: Any = yaml.safe_load(read_bytes(path))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError(f"{path} is no YAML: {error}", file=path) from error
     names = content.get("names") if isinstance(content, dict) else None
     if isinstance(names, Mapping) and sorted(names) == [*range(len(names))]:
@@ -102,20 +111,23 @@ def read_names(path: str) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def _parse(path: str, line: int, row: bytes, classes: int) -> list[float]:
-    """Returns class, centre and size of a box. Raises `SourceError`."""
-    problem = "is not: class x y width height"
+def _parse(path: str, line: int, row: bytes, classes: int) -> tuple[int, list[float]]:
+    """Returns class, and centre and size, of a box. Raises `SourceError`."""
+    label, *words = row.split()
     try:
-        values = [float(word) for word in row.split()]
+        values = [float(word) for word in words if b"_" not in word]
     except ValueError:
         values = []
-    if len(values) > 5:
-        problem = f"has {len(values)} numbers; a box has 5, and outlines and points are not read"
-    elif len(values) == 5 and not all(-1e-3 <= value <= 1 + 1e-3 for value in values[1:]):
+    end = f"{classes - 1}" if classes else f"{_MOST - 1}, as no names are given"
+    if len(words) > 4:
+        problem = f"has {1 + len(words)} numbers; a box has 5, and outlines and points are not read"
+    elif len(values) < 4:
+        problem = "is not: class x y width height"
+    elif not all(-1e-3 <= value <= 1 + 1e-3 for value in values):
         problem = "has a number that is no share of the picture, from 0 to 1"
-    elif len(values) == 5 and (values[0] % 1 or not 0 <= values[0] < (classes or np.inf)):
-        problem = f"has the class {values[0]:g}, and there are {classes}: 0 to {classes - 1}"
-    elif len(values) == 5:
-        return values
+    elif not label.isdigit() or len(label) > 9 or int(label) >= (classes or _MOST):
+        problem = f"has a class that is no whole number from 0 to {end}"
+    else:
+        return int(label), values
     shown = row[:80].decode(errors="replace")
     raise SourceError(f"{path}, line {line}: {shown!r} {problem}", file=path)

@@ -152,7 +152,8 @@ def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[An
         if not file.endswith(".json"):
             continue
         with suppress(SourceError):
-            names = [str(image.get("file_name")) for image in read_coco(file)["images"]]
+            items = [item for item in read_coco(file)["images"] if isinstance(item, dict)]
+            names = [str(item.get("file_name")) for item in items]
             folders = [
                 image.removesuffix(names[0]).rstrip("/")
                 for image in images

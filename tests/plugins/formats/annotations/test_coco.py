@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,18 @@ def test_a_picture_of_another_size_than_stated_is_refused(open_labels: Any, writ
     ("content", "problem"),
     [
         ({"images": []}, "is not COCO JSON: it needs the lists annotations, categories, images"),
-        (coco(image_id="7"), "annotation with the id 1: no image has its image_id '7'; .* like 9"),
+        (coco(image_id="7"), r"annotations\[2\], id 1: no image has its image_id '7'; .* like 9"),
         (coco(category_id=1), "id 1: no category has its category_id 1; their ids are like 2"),
         ({**coco(), "categories": []}, "id 5: no category has its category_id 2; there is none"),
-        (coco(bbox=[10, 10, -20, 30]), r"id 1: its bbox \[10, 10, -20, 30\] has a width or height"),
+        (
+            coco(bbox=[10, 10, -20, 30]),
+            r"id 1: its bbox \[10.0, 10.0, -20.0, 30.0\] has a width or height",
+        ),
         ({**coco(), "annotations": [SHARES]}, "no bbox goes beyond 1, as shares of the picture"),
-        (coco(bbox=[1, 2, 3]), r"id 1: its bbox \[1, 2, 3\] is not \[x, y, width, height"),
+        (
+            coco(bbox=[1, 2, 3]),
+            r"annotations\[2\].bbox: .* at least 4 items.*; a bbox is \[x, y, w",
+        ),
         (coco(keypoints=[1, 2]), r"key points of \[2\] numbers"),
         (
             {**coco(), "images": [*coco()["images"], {"id": 1, "file_name": "d.jpg"}]},
@@ -109,6 +116,52 @@ def test_a_wrong_file_is_refused(
     open_labels: Any, written: Any, content: Any, problem: str
 ) -> None:
     with pytest.raises(SourceError, match=problem):
+        open_labels({"coco": written(content)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "value"),
+    [
+        ({"bbox": [1, 2, 1e39, 3]}, "bbox[2]: should be less than or equal to", "1e+39"),
+        ({"bbox": [1, 2, 10**400, 3]}, "bbox[2]: should be", "1000"),
+        ({"bbox": [1, 2, 3, float("nan")]}, "bbox[3]: should be a finite number", "nan"),
+        ({"bbox": None}, "bbox: should be a valid list", "null; a bbox is [x"),
+        ({"iscrowd": 1.5}, "iscrowd: should be a valid integer", "1.5"),
+        ({"iscrowd": None}, "iscrowd: should be a valid integer", "null"),
+        ({"iscrowd": 2**70}, "iscrowd: should be less than or equal to 1", str(2**70)),
+        ({"keypoints": [1, None, 2]}, "keypoints[1]: should be a valid number", "null"),
+        ({"keypoints": "abc"}, "keypoints: should be a valid list", "'abc'"),
+        ({"image_id": [7]}, "image_id: should be a valid integer", "[7]"),
+        ({"category_id": {}}, "category_id: should be a valid integer", "{}"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named_with_its_place(
+    open_labels: Any, written: Any, changes: Any, place: str, value: str
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_labels({"coco": written(coco(**changes))})
+    assert f"instances.json: annotations[2].{place}" in str(caught.value)
+    assert f", not {value}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("items", "added", "problem"),
+    [
+        ("categories", {"id": "x", "name": "x"}, "categories[2].id: should be a valid integer, .*"),
+        ("categories", {"id": 3}, "categories[2].name: missing"),
+        ("categories", {"id": 30, "name": "x"}, "has categories with one id: 30; correct them"),
+        ("categories", {"id": 3, "name": "dog"}, "has categories with one name: 'dog'"),
+        ("images", {"id": 7, "file_name": "b.jpg"}, "has images with one id: 7"),
+        ("images", {"id": 1, "file_name": None}, "images[3].file_name: should be a valid string"),
+        ("images", "b.jpg", "images[3]: should be a valid mapping, not 'b.jpg'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_or_repeated_item_is_refused(
+    open_labels: Any, written: Any, items: str, added: Any, problem: str
+) -> None:
+    content = coco()
+    content[items] = [*content[items], added]
+    with pytest.raises(SourceError, match=re.escape(problem).replace(r"\.\*", ".*")):
         open_labels({"coco": written(content)})
 
 
@@ -126,7 +179,8 @@ def test_what_comes_twice_or_has_no_area_is_shown(
     assert "1 times the file_name of another, so that a box may come twice: b.jpg" in third
 
 
-def test_what_is_no_json_is_refused(open_labels: Any, tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("{")
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_what_is_no_json_is_refused(open_labels: Any, tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
     with pytest.raises(SourceError, match=r"x.json is no JSON"):
         open_labels({"coco": "x.json"})

@@ -20,6 +20,7 @@ def texts(tmp_path: Path) -> Path:
     (folder / "in").mkdir(parents=True)
     (folder / "a.txt").write_text("1 0.5 0.5 0.5 0.25\r\n\n0 0.25 0.5 0.5 1\n")
     (folder / "in/c.txt").write_text("")
+    (tmp_path / "deep.yaml").write_text("names: " + "[" * 2000)
     (tmp_path / "data.yaml").write_text("names: {0: cat, 1: dog}")
     return folder
 
@@ -37,11 +38,15 @@ def test_a_sample_has_the_boxes_of_its_file(open_labels: Any, texts: Path, parse
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("cat 1 2 3 4", "a.txt, line 1: 'cat 1 2 3 4' is not: class x y width height"),
+        ("cat 1 1 1", "a.txt, line 1: 'cat 1 1 1' is not: class x y width height"),
         ("0 .5 .5 .5", "is not: class x y width height"),
         ("0 .1 .1 .2 .1 .2 .2", "has 7 numbers; a box has 5, and outlines and points are not read"),
         ("0 20 10 5 5", "has a number that is no share of the picture, from 0 to 1"),
-        ("2 .5 .5 .5 .5", "has the class 2, and there are 2: 0 to 1"),
+        ("2 .5 .5 .5 .5", "has a class that is no whole number from 0 to 1"),
+        ("1.0 .5 .5 .5 .5", "has a class that is no whole number from 0 to 1"),
+        ("1_0 .5 .5 .5 .5", "has a class that is no whole number from 0 to 1"),
+        ("0 .5 .5 0_1 .5", "is not: class x y width height"),
+        ("0 .5 .5 nan .5", "has a number that is no share of the picture, from 0 to 1"),
     ],
 )
 def test_a_wrong_line_is_refused(open_labels: Any, texts: Path, text: str, problem: str) -> None:
@@ -50,11 +55,24 @@ def test_a_wrong_line_is_refused(open_labels: Any, texts: Path, text: str, probl
         open_labels({"yolo": "labels", "names": ["cat", "dog"]})
 
 
+@pytest.mark.parametrize("label", ["-1", "1e300", "1152921504606846977", "1_0"])
+def test_a_class_without_names_is_a_plain_number(
+    open_labels: Any, texts: Path, parse: Parse, label: str
+) -> None:
+    (texts / "a.txt").write_bytes(b"\xef\xbb\xbf012 .5 .5 .5 .5")  # an editor's mark
+    assert parse(open_labels({"yolo": "labels"}), 0)["label"].tolist() == [12]
+    (texts / "a.txt").write_text(f"{label} .5 .5 .5 .5")
+    with pytest.raises(SourceError, match="whole number from 0 to 999999999, as no names are giv"):
+        open_labels({"yolo": "labels"})
+
+
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [
         ({"yolo": "labels/in"}, "no picture of .* has a text file in .*, such as .*in/a.txt"),
         ({"yolo": "none"}, "no folder .* of text files"),
+        ({"yolo": "labels", "names": ["a", "b", "a"]}, "has classes with one name: 'a'; correct"),
+        ({"yolo": "labels", "names": "deep.yaml"}, "deep.yaml is no YAML: .*recursion"),
         ({"yolo": "labels", "names": "labels/a.txt"}, "has no names, a list of the classes"),
     ],
 )
