@@ -102,7 +102,7 @@ def test_random_geometry_of_one_picture_is_refused(
     with pytest.raises(
         ConfigError,
         match=rf"^transforms\[{place}\].{name}: field '{field}' would be moved at random, and not "
-        rf"{other}.*say what it is, .*: targets: {{.*, Targets; .*: draw: {named}$",
+        rf"{other}.*say what it is, .*: targets: {{.*, docs/targets.md; .*: draw: {named}$",
     ):
         plan(fields, *transforms)
     meant = {name: {**transforms[place][name], "draw": "meant"}}
