@@ -118,7 +118,10 @@ class MixSource(IndexedDefinition):
     kind: ClassVar[str] = "mix"
     nesting: ClassVar[int] = 1
 
-    mix: Annotated[dict[str, MixPart], Field(min_length=1, max_length=MAX_PARTS)]
+    mix: Annotated[
+        dict[Annotated[str, Field(min_length=1)], MixPart],
+        Field(min_length=1, max_length=MAX_PARTS),
+    ]
     """The parts by name. New ones at the end leave the ids of all samples as they were."""
     epoch: Annotated[int, Field(ge=1, lt=1 << 62)] | None = None
     """Positions of an epoch; by default as many as all parts have samples."""

@@ -136,7 +136,7 @@ class MixedSource(Source):
                     f"part {names[part]!r} begins its epoch {most + 1} about position {position}, "
                     f"and an epoch of the mixture has {length} positions; raise max_epochs, lower "
                     f"the weight, or give a shorter epoch: {max(1, position)}",
-                    at=("source", "mix", names[part], "max_epochs"),
+                    at=("mix", names[part], "max_epochs"),
                 )
         return length
 

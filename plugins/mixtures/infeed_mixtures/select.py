@@ -153,16 +153,25 @@ class BalanceSource(_Around):
                 f"{field!r} has {len(found)} different values; at most {MAX_PARTS} are classes",
                 at=("balance", "field"),
             )
-        names = tuple(_class_names(source, field, found.tolist()))
+        names = _class_names(source, field, found.tolist())
         selected = SelectedSource(source, np.argsort(numbers, kind="stable"), ["balance", field])
-        mixture = Mixture(names, (0,), ((Fraction(1),) * len(names),), _BLOCK)
+        mixture = Mixture((*names,), (0,), ((Fraction(1),) * len(names),), _BLOCK)
         return MixedSource(selected, np.bincount(numbers).tolist(), mixture, Course())
 
 
-def _class_names(source: Source, field: str, values: list[Any]) -> Any:
-    """Yields the names of the classes that the values are."""
+def _class_names(source: Source, field: str, values: list[Any]) -> dict[str, Any]:
+    """Returns the values by the name of their class. Raises `ConfigError` for two of one name."""
     names = source.classes.get(field, ())
+    named: dict[str, Any] = {}
     for value in values:
         is_named = isinstance(value, int) and 0 <= value < len(names)
-        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-        yield names[value] if is_named else f"{field}={text}"
+        text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+        name = names[value] if is_named else f"{field}={text}"
+        if name in named:
+            raise ConfigError(
+                f"{named[name]!r} and {value!r} of {field!r} are both classes named {name!r}; give "
+                "one of them another name",
+                at=("balance", "field"),
+            )
+        named[name] = value
+    return named

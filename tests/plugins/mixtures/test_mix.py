@@ -172,13 +172,33 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
         (
             two(c={"source": {"arrays": B}, "weight": 9, "max_epochs": 2}),
             {"block": 1},
-            "begins its epoch 3 about position",
+            r"^source.mix.c.max_epochs: part 'c' begins its epoch 3 about position",
+        ),
+        (
+            {"": {"source": {"arrays": A}}},
+            {},
+            "^source.mix.: .* at least 1 character",
         ),
     ],
 )
 def test_impossible_mixtures_are_refused(mix: Any, options: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         plan_of(mix, options=options)
+
+
+def test_the_epoch_that_max_epochs_advises_is_safe() -> None:
+    mix = {
+        "a": {"source": {"arrays": B}, "max_epochs": 1},
+        "b": {"source": {"arrays": A}, "weight": 2},
+    }
+    with pytest.raises(ConfigError, match="a shorter epoch: ") as caught:
+        plan_of(mix)
+    longest = int(str(caught.value).rpartition(" ")[2])
+    plan = plan_of(mix, options={"epoch": longest})
+    for seed in range(7):
+        plan.order(seed).require(0, longest)
+    with pytest.raises(ConfigError, match=f"a shorter epoch: {longest}"):
+        plan_of(mix, options={"epoch": longest + 1})
 
 
 @pytest.mark.parametrize(

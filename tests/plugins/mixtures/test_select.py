@@ -163,6 +163,16 @@ def test_classes_come_equally_often() -> None:
     assert set(found["x"].tolist()) == set(range(100))
 
 
+def test_each_balanced_class_has_a_name_of_its_own() -> None:
+    def balanced(*values: bytes) -> Source:
+        word = np.array(values, object)
+        return opened(source={"arrays": {"word": word}}, balance={"field": "word"})
+
+    assert balanced(b"a\xff", b"a\xfe").part_sizes == {"word=a\\xfe": 1, "word=a\\xff": 1}
+    with pytest.raises(ConfigError, match=r"b'a.*xfe' and b'a.*xfe' of 'word' are both .* named"):
+        balanced(b"a\\xfe", b"a\xfe")
+
+
 def test_a_sample_keeps_its_place_and_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
