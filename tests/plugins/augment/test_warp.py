@@ -131,6 +131,13 @@ def test_any_perspective_keeps_boxes_around_their_pixels() -> None:
         np.testing.assert_array_equal(plain, swapped)
 
 
+def test_a_turned_line_is_dropped_as_a_flipped_one() -> None:
+    drawn = ROTATION.draw_shape(tf.constant(SHAPE), tf.constant([1, 7], tf.int64))
+    moved = Moved(ROTATION, drawn, tf.constant(SHAPE[:2]), tf.constant(SHAPE[:2]))
+    line = {"t": tf.constant([[40.0, 20.0, 40.0, 40.0]])}
+    assert Boxes().move(line, "t", moved)["t"].shape == (0, 4)
+
+
 @pytest.mark.parametrize("kind", [np.uint64, np.uint32, np.int64, np.int16])
 def test_large_numbers_of_a_mask_survive(kind: Any) -> None:
     largest = np.iinfo(kind).max
