@@ -49,7 +49,9 @@ def warp(pixels: tf.Tensor, matrix: Matrix, interpolation: Interpolation, fill: 
     # The operation counts from pixels' centres.
     of_numbers = product(tf.linalg.inv(shift), matrix, shift)
     coefficients = tf.reshape(of_numbers / of_numbers[2, 2], [9])[:8]
-    kind = pixels.dtype if pixels.dtype.name in _TYPES else tf.int32
+    # Of uint64, int64 has the same bits.
+    other = tf.int64 if pixels.dtype in (tf.uint32, tf.uint64) else tf.int32
+    kind = pixels.dtype if pixels.dtype.name in _TYPES else other
     if interpolation == "bilinear" and kind.is_integer:
         kind = tf.float32  # integers would be truncated
     warped = tf.raw_ops.ImageProjectiveTransformV3(

@@ -32,6 +32,8 @@ from infeed_server.transforms.targets import Moved, Target
 
 SIZE = "targets/"
 """Begins the name of the field that has the size of a picture."""
+_CHANNELS = (1, 3, 4)
+"""Channels of a picture [height, width, channels]. A `map` may have put them first."""
 
 
 class MeasurePicture(FieldTransform):
@@ -86,8 +88,7 @@ class MoveTargets(Transform):
                 hint = did_you_mean(missing[0], known)
                 problem = f"no field {missing[0]!r}{hint}; available: {', '.join(known)}"
                 raise ConfigError(f"targets.{name}: {problem}")
-        if self.step is not None:
-            sample = self._move(self.step, sample, key)
+        sample = self._move(self.step, sample, key) if self.step else self._check_still(sample)
         for name, target in self.targets.items() if self.is_last else ():
             sample = target.finish(sample, name)
         return sample
@@ -101,6 +102,14 @@ class MoveTargets(Transform):
             sample = target.move(sample, name, moved)
         sample = {**sample, size: after}
         return {name: x for name, x in sample.items() if not (self.is_last and name == size)}
+
+    def _check_still(self, sample: Sample) -> Sample:
+        for name, target in self.targets.items():
+            shape = sample[target.of].shape
+            is_decoded = shape.rank == 3 and shape[2] in _CHANNELS
+            size = tf.shape(sample[target.of])[:2] if is_decoded else None
+            sample = target.move(sample, name, Moved(None, {}, size, size))
+        return sample
 
     @override
     def draw(self, sample: Sample, key: Key) -> Drawn:

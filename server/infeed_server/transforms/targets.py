@@ -18,18 +18,22 @@ from infeed_server.transforms.option_types import Finite, Positive
 
 _MIN_AREA = 1e-6
 """Area of a box, in pixels, below which nothing of it is visible."""
+_MAX_FILL = 2.0**24
 
 
 class Moved(NamedTuple):
     """A step that has moved a picture, what it drew, and the picture's size before and after, as
-    int32[2] of height and width."""
+    int32[2] of height and width. A picture that never moves has no step, and one that is not
+    decoded no size."""
 
-    step: Geometry
+    step: Geometry | None
     drawn: Drawn
-    before: tf.Tensor
-    after: tf.Tensor
+    before: tf.Tensor | None
+    after: tf.Tensor | None
 
     def points(self, points: tf.Tensor) -> tf.Tensor:
+        if self.step is None:
+            return points
         return self.step.apply_points(points, self.drawn, self.before)
 
 
@@ -61,6 +65,8 @@ class Mask(Target):
 
     def move(self, sample: Sample, name: str, moved: Moved) -> Sample:
         mask = sample[name]
+        if moved.step is None:
+            return sample
         if mask.dtype == tf.string:
             raise ConfigError(
                 f"targets.{name}: the mask is encoded where {self.of!r} is moved; put decode_image "
@@ -68,10 +74,7 @@ class Mask(Target):
             )
         if mask.shape.rank not in (2, 3):
             raise _wrong_shape(name, mask, "[height, width] or [height, width, channels]")
-        kind = mask.dtype
-        if kind.is_integer and (self.fill % 1 or not kind.min <= self.fill <= kind.max):
-            problem = f"fill: {self.fill:g} is no {kind.name}, as the mask holds"
-            raise ConfigError(f"targets.{name}: {problem}")
+        self._check_fill(name, mask.dtype)
         size = tf.shape(mask)[:2]
         message = f"targets.{name}: height and width of the mask and of {self.of} differ:"
         fits = require_at_run_time(
@@ -81,6 +84,15 @@ class Mask(Target):
             pixels = tf.identity(mask) if mask.shape.rank == 3 else mask[..., tf.newaxis]
         result = moved.step.apply_pixels(pixels, moved.drawn, nearest=True, fill=self.fill)
         return {**sample, name: result if mask.shape.rank == 3 else result[..., 0]}
+
+    def _check_fill(self, name: str, kind: tf.DType) -> None:
+        problem = ""
+        if kind.is_integer and (self.fill % 1 or not kind.min <= self.fill <= kind.max):
+            problem = f"is no {kind.name}, as the mask holds"
+        elif abs(self.fill) > _MAX_FILL:
+            problem = f"is beyond {_MAX_FILL:.0f}, up to which float32 has each whole number"
+        if problem:
+            raise ConfigError(f"targets.{name}.mask.fill: {self.fill:.10g} {problem}")
 
 
 class _Rows(Target):
@@ -154,7 +166,12 @@ class Boxes(_Rows):
         boxes = _floats(rows[name])
         if boxes.shape.rank != 2 or boxes.shape[1] not in (4, None):
             raise _wrong_shape(name, rows[name], "[n, 4]")
+        with tf.control_dependencies(self._require_boxes(boxes, name)):
+            boxes = tf.identity(boxes)
+        if moved.after is None:
+            return {**sample, **rows, name: boxes}
         begin, end = (self.to_pixels(p, moved.before) for p in _to_corners(boxes, self.format))
+        area = tf.reduce_prod(end - begin, 1)
         columns = tf.stack([begin, end], 1)  # of each box
         corners = tf.stack([columns[:, i] * [1, 0] + columns[:, j] * [0, 1] for i, j in _CORNERS])
         points = moved.points(corners)
@@ -164,12 +181,19 @@ class Boxes(_Rows):
         visible = tf.reduce_prod(inside[1] - inside[0], 1)
         is_kept = visible >= self.min_visible * tf.reduce_prod(end - begin, 1) * (1 - _MIN_AREA)
         if self.outside == "clip":
-            (begin, end), is_kept = inside, is_kept & (visible >= _MIN_AREA)
+            (begin, end), is_kept = inside, is_kept & (tf.minimum(area, visible) >= _MIN_AREA)
         begin, end = (self.to_units(points, moved.after) for points in (begin, end))
         rows[name] = _from_corners(begin, end, self.format)
         if self.outside == "clip" or self.min_visible:
             rows = {field: tf.boolean_mask(values, is_kept) for field, values in rows.items()}
         return {**sample, **rows}
+
+    def _require_boxes(self, boxes: tf.Tensor, name: str) -> list[tf.Operation]:
+        begin, end = _to_corners(boxes, self.format)
+        are_boxes = tf.reduce_all(tf.math.is_finite(end - begin) & (begin <= end), 1)
+        message = f"targets.{name}: not finite, or its end before its begin, as {self.format}: box"
+        wrong = tf.boolean_mask(boxes, ~are_boxes)[:1]
+        return require_at_run_time(tf.reduce_all(are_boxes), message, wrong)
 
     def finish(self, sample: Sample, name: str) -> Sample:
         if self.pad is None and sample[name].shape.rank and sample[name].shape[0] is None:
@@ -200,6 +224,8 @@ class Keypoints(_Rows):
         xy, seen = points[..., :2], points[..., 2:]
         if self.outside == "mark" and seen.shape[-1] == 0:
             raise ConfigError(f"targets.{name}: outside: mark needs a third number, the visibility")
+        if moved.after is None:
+            return {**sample, name: points}
         xy = moved.points(self.to_pixels(xy, moved.before))
         if self.outside == "mark":
             edge = tf.cast(moved.after[::-1], xy.dtype)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from infeed_augment.affine import RandomAffine, RandomRotation
 from infeed_augment.perspective import RandomPerspective
+from infeed_server.transforms.targets import Boxes, Keypoints, Moved
 
 KEYS = [(number, 7) for number in range(6)]
 SHAPE = (60, 80, 3)
@@ -105,6 +106,45 @@ def test_masks_and_points_move_with_the_picture(transform: Any) -> None:
         rows, columns = np.nonzero(moved[..., 0] == 7)
         middle = transform.apply_points(tf.constant([[42.0, 32.5]]), drawn, shape)[0]
         np.testing.assert_allclose((columns.mean() + 0.5, rows.mean() + 0.5), middle, atol=0.8)
+
+
+def test_any_perspective_keeps_boxes_around_their_pixels() -> None:
+    step, size = PERSPECTIVE.model_copy(update={"distortion": 1.0}), tf.constant(SHAPE[:2])
+    boxes = np.float32([[4, 4, 24, 20], [60, 6, 78, 30], [50, 40, 76, 56], [-40, -40, 140, 120]])
+    target = Boxes(outside="keep")
+    for number in range(60):
+        drawn = step.draw_shape(tf.constant(SHAPE), tf.constant([number, 7], tf.int64))
+        moved = Moved(step, drawn, size, size)
+        found = target.move({"t": tf.constant(boxes)}, "t", moved)["t"].numpy()
+        for (left, top, right, bottom), box in zip(boxes[:3].astype(int), found[:3], strict=True):
+            mask = np.zeros((60, 80, 1), np.uint8)
+            mask[top:bottom, left:right] = 1
+            y, x = np.nonzero(step.apply_pixels(tf.constant(mask), drawn, nearest=True)[..., 0])
+            around = x.min(), y.min(), x.max() + 1, y.max() + 1
+            np.testing.assert_allclose(box, around, atol=1.6, err_msg=str(number))
+        assert (found[3, :2] < found[:3, :2].min(0)).all()
+        assert (found[3, 2:] > found[:3, 2:].max(0)).all()
+        pair = {"t": tf.constant([[4.0, 4.0], [70.0, 4.0]])}
+        plain, swapped = (
+            Keypoints(pairs=pairs).move(pair, "t", moved)["t"] for pairs in ((), [(0, 1)])
+        )
+        np.testing.assert_array_equal(plain, swapped)
+
+
+def test_a_turned_line_is_dropped_as_a_flipped_one() -> None:
+    drawn = ROTATION.draw_shape(tf.constant(SHAPE), tf.constant([1, 7], tf.int64))
+    moved = Moved(ROTATION, drawn, tf.constant(SHAPE[:2]), tf.constant(SHAPE[:2]))
+    line = {"t": tf.constant([[40.0, 20.0, 40.0, 40.0]])}
+    assert Boxes().move(line, "t", moved)["t"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", [np.uint64, np.uint32, np.int64, np.int16])
+def test_large_numbers_of_a_mask_survive(kind: Any) -> None:
+    largest = np.iinfo(kind).max
+    drawn = ROTATION.draw_shape(tf.constant(SHAPE), tf.constant([1, 7], tf.int64))
+    mask = tf.constant(np.full((60, 80, 1), largest, kind))
+    found = ROTATION.apply_pixels(mask, drawn, nearest=True, fill=5.0)
+    assert {*np.unique(found).tolist()} == {5, largest}
 
 
 def test_draws_have_their_ranges() -> None:

@@ -119,6 +119,7 @@ CROP = CenterCrop(field="image", size=(20, 20))
         ({}, [0, 0, 25, 20], [[0, 0, 10, 10]]),
         ({}, [0, 0, 15, 10], []),
         ({}, [20, 20, 20, 25], []),
+        ({"normalized": True}, [0.4, 0.5, 0.4, 0.7], []),
         ({"outside": "keep"}, [0, 0, 25, 20], [[-15, -10, 10, 10]]),
         ({"outside": "keep"}, [0, 0, 1, 1], [[-15, -10, -14, -9]]),
         ({"min_visible": 0.5}, [10, 10, 20, 20], [[0, 0, 5, 10]]),
@@ -198,7 +199,12 @@ def test_a_mask_keeps_its_channels_and_type() -> None:
         (
             Mask(fill=300),
             {"t": np.zeros((4, 4), np.uint8)},
-            "targets.t: fill: 300 is no uint8, as the mask holds",
+            "targets.t.mask.fill: 300 is no uint8, as the mask holds",
+        ),
+        (
+            Mask(fill=2**32 - 1),
+            {"t": np.zeros((4, 4), np.uint32)},
+            "targets.t.mask.fill: 4294967295 is beyond 16777216",
         ),
         (Boxes(), {"t": [[1.0]]}, r"targets.t: the field holds float32\[1, 1\], not \[n, 4\]"),
         (Boxes(**{"with": ["x"]}), {"t": BOXES}, "targets.t: with: no rows in 'x'; fields: "),
@@ -223,3 +229,24 @@ def test_parts_that_do_not_fit_are_bad_samples() -> None:
         move(Mask(), {"t": MASK[1:]}, moved)
     with pytest.raises(tf.errors.InvalidArgumentError, match="t, label must have one number"):
         move(Boxes(**{"with": ["label"]}), {"t": BOXES, "label": [1]}, moved)
+
+
+STILL = Moved(None, {}, tf.constant([HEIGHT, WIDTH]), tf.constant([HEIGHT, WIDTH]))
+
+
+@pytest.mark.parametrize("moved", [moved_by(CROP), STILL, Moved(None, {}, None, None)])
+@pytest.mark.parametrize("wrong", [[0, 0, np.nan, 5], [0, -np.inf, 5, 5], [9, 9, 4, 12]])
+def test_what_is_no_box_is_a_bad_sample(moved: Moved, wrong: Any) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not finite, or its end before"):
+        move(Boxes(), {"t": np.array([[1, 1, 2, 2], wrong], np.float32)}, moved)
+
+
+def test_targets_of_a_still_picture_are_cut_where_it_is_decoded() -> None:
+    sample = {"t": [[-5, 2, 10, 99], [60, 1, 70, 2], [3, 3, 3, 9]]}
+    cut = move(Boxes(), sample, STILL)["t"]
+    assert (cut.dtype, cut.tolist()) == (np.float32, [[0, 2, 10, HEIGHT]])
+    whole = move(Boxes(), sample, Moved(None, {}, None, None))["t"]
+    assert (whole.dtype, whole.tolist()) == (np.float32, sample["t"])
+    points = {"t": [[60.0, 2.0, 2.0], [5.0, 5.0, 1.0]]}
+    assert move(Keypoints(outside="mark"), points, STILL)["t"].tolist() == [[0, 0, 0], [5, 5, 1]]
+    assert move(Mask(), {"t": b"png"}, STILL)["t"] == b"png"
