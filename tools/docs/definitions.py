@@ -21,7 +21,8 @@ from infeed_server.config.model import Definition
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Shuffle
 from infeed_server.sources.registry import source_classes
 from infeed_server.transforms import Transform, transform_class, transform_names
-from infeed_server.transforms.targets import Boxes, Keypoints, Mask
+from infeed_server.transforms.instances import Boxes, Keypoints
+from infeed_server.transforms.target import Mask
 
 _MODELS: dict[str, type[Definition]] = {
     "pipeline": Pipeline,

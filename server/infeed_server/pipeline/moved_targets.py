@@ -28,7 +28,7 @@ from infeed_server.transforms.base import (
 from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.images.sizes import decoded_size
 from infeed_server.transforms.movement import Geometry
-from infeed_server.transforms.targets import Moved, Target
+from infeed_server.transforms.target import Moved, Target
 
 SIZE = "targets/"
 """Begins the name of the field that has the size of a picture."""

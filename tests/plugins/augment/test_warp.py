@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from infeed_augment.affine import RandomAffine, RandomRotation
 from infeed_augment.perspective import RandomPerspective
-from infeed_server.transforms.targets import Boxes, Keypoints, Moved
+from infeed_server.transforms.instances import Boxes, Keypoints
+from infeed_server.transforms.target import Moved
 
 KEYS = [(number, 7) for number in range(6)]
 SHAPE = (60, 80, 3)

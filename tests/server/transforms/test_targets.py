@@ -18,8 +18,9 @@ from infeed_server.transforms import (
     RandomResizedCrop,
     Resize,
 )
+from infeed_server.transforms.instances import Boxes, Keypoints
 from infeed_server.transforms.movement import Geometry
-from infeed_server.transforms.targets import Boxes, Keypoints, Mask, Moved, Target
+from infeed_server.transforms.target import Mask, Moved, Target
 
 HEIGHT, WIDTH = 40, 50
 NUMBERS = np.random.default_rng(5)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from infeed_server.config.model import Finding
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.transforms import Normalize, OneHot, Transform
-from infeed_server.transforms.targets import Boxes
+from infeed_server.transforms.instances import Boxes
 from infeed_tools.check.ranges import FieldRange
 
 _OF_UNIT_RANGE = (
