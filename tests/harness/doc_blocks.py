@@ -31,6 +31,7 @@ PAGES = sorted(
 FOLLOWED = {
     "docs/data-order.md": "tests/docs/test_data_order.py",
     "docs/extending.md": "tests/plugins/test_extending.py",
+    "docs/fleet.md": "tests/docs/test_fleet.py",
     "docs/gallery.md": "tests/examples/test_gallery.py",
     "docs/quickstart.md": "tests/docs/test_quickstart.py",
     "docs/recipes.md": "tests/docs/test_recipes.py",
