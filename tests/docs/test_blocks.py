@@ -35,7 +35,6 @@ NOT_RUN = {
     "needs big_vision's sources": r"\btests/foreign/test_big_vision\.py\b",
     "needs several hosts": r"\.internal:",
     "needs the certificate of a server elsewhere": r"\binfeed\.TLS\(",
-    "needs the package datasets": r"\bhf_data:",
     "stops a server that was started elsewhere": r"^kill -TERM \$PID",
 }
 """Begin of a reason → what each block has that is not run for it."""
