@@ -23,8 +23,6 @@ SHOWN = {"json", "text"}
 NOT_RUN = {
     "a file for Kustomize": r"^kind: Kustomization$",
     "a file of tokens": r"^tokens:$",
-    "a part of a definition": r"^source:$",
-    "a script for Slurm": r"^#SBATCH ",
     "downloads versions of h2": r"\bh2==VERSION\b",
     "listens on all interfaces": r"\b0\.0\.0\.0:",
     "needs MaxText's sources": r"\btests/foreign/test_maxtext\.py\b",
@@ -37,7 +35,6 @@ NOT_RUN = {
     "needs big_vision's sources": r"\btests/foreign/test_big_vision\.py\b",
     "needs several hosts": r"\.internal:",
     "needs the certificate of a server elsewhere": r"\binfeed\.TLS\(",
-    "needs the package datasets": r"\bhf_data:",
     "stops a server that was started elsewhere": r"^kill -TERM \$PID",
 }
 """Begin of a reason → what each block has that is not run for it."""

@@ -12,7 +12,6 @@ from tests.harness.nursery import Nursery
 from tests.harness.process import Process
 
 PACKAGES = {
-    "torch_data": "torch",
     "arrayrecord": "array_record",
     "parquet": "pyarrow",
     "csv: data": "pyarrow",

@@ -35,8 +35,9 @@ _MODELS: dict[str, type[Definition]] = {
     "keypoints": Keypoints,
     "feature": FeatureOptions,
     "field": FieldOptions,
-    **{source.kind: source for source in source_classes()},
+    **{one.kind: one for one in source_classes() if "of" not in one.model_fields},
 }
+"""Table → its model. Sources around another, such as `where`, are told in the text."""
 
 
 _TRANSFORM_TABLES = {

@@ -29,77 +29,72 @@ ENTRIES = (
         "folder_csv_labels",
         "Classification",
         data.write_csv,
-        "Images in a folder, and a CSV with a label for each. Rows may be in any order; an image "
-        "without a row is a bad sample, which `infeed check --scan` names.",
+        "A folder of images, and a CSV that gives each its label.",
         "sources.md#images",
     ),
     Entry(
         "folder_csv_labels_augmented",
         "Augmentation",
         data.write_csv,
-        "Random transforms draw from (seed, epoch, sample): the same on each server and after "
-        "each restart, and others in each epoch.",
+        "The same, with random brightness and contrast: other values in each epoch, the same ones "
+        "on every server.",
         "transforms.md",
     ),
     Entry(
         "class_folders",
         "Class folders",
         data.write_folders,
-        "A folder for each class. Only the window of a random crop is decoded where it stands "
-        "right behind `decode_image`.",
+        "A folder for each class. The random crop decodes only its window of a JPEG.",
         "sources.md#images",
     ),
     Entry(
         "webdataset_tars",
         "WebDataset tars",
         data.write_tar,
-        "Tars are read by index: a global shuffle, exactly once, resumed in constant time, without "
-        "unpacking them.",
+        "Tars, read by index without unpacking: a global shuffle, resumed in constant time.",
         "sources.md#webdataset",
     ),
     Entry(
         "parquet_images",
         "Parquet",
         data.write_parquet,
-        "Row groups are read once in window order. Needs `infeed[formats]`.",
+        "Images as Hugging Face stores them. Window order reads each row group once.",
         "table-sources.md#parquet",
     ),
     Entry(
         "arrays_augmented",
         "Arrays",
         data.write_arrays,
-        "Arrays of NumPy, mapped into memory once for all trainers.",
+        "NumPy arrays, with a random flip and brightness.",
         "table-sources.md#arrays",
     ),
     Entry(
         "float_features",
         "A table of numbers",
         data.write_table,
-        "No images, no transforms: rows of features, shuffled over all of them.",
+        "Rows of float features, shuffled, without transforms.",
         "table-sources.md#arrays",
     ),
     Entry(
         "python_dataset",
         "Python",
         data.write_nothing,
-        "Any class with `__len__` and `__getitem__`, such as a map-style data set of PyTorch, in "
-        "processes of its own. Its order and resumes are exact, as with files.",
+        "A class with `__len__` and `__getitem__`, read by two processes, with an exact order and "
+        "exact resumes.",
         "python-sources.md#python",
     ),
     Entry(
         "raw_tfrecords_cached",
         "A cache",
         data.write_raw_records,
-        "What is the same in each epoch is kept behind `cache`, in memory or on a disk; random "
-        "transforms come after it.",
+        "Decoded once and kept in memory; random transforms come after the cache.",
         "pipelines.md#cache",
     ),
     Entry(
         "object_store",
         "An object store",
         data.write_folders,
-        "The same images in a bucket; credentials come from the environment. Needs "
-        "`infeed[stores]`. Measured with a store on the same machine.",
+        "Images in a bucket, here on the same machine, in window order.",
         "sources.md#object-stores",
         bucket="pictures",
     ),
@@ -107,16 +102,15 @@ ENTRIES = (
         "dataset_resize_convert",
         "A sequential data set",
         data.write_flat,
-        "A function that returns a `tf.data.Dataset`, as it is. Its order is kept if it is "
-        "deterministic; a resume reads up to the position.",
+        "A function that returns a `tf.data.Dataset`, served in its own order.",
         "python-sources.md#dataset",
     ),
     Entry(
         "data_service",
         "TensorFlow's data service",
         data.write_folders,
-        "The same definition, made by processes of TensorFlow's data service on any number of "
-        "hosts. Batches come in no order.",
+        "The same kind of definition, on workers of TensorFlow's data service; batches come in no "
+        "order.",
         "service.md",
         options=("--engine", "tf-data-service", "--workers", "2"),
     ),

@@ -21,13 +21,13 @@ EXAMPLES = "examples/README.md"
 HEAD = """\
 # Gallery
 
-Twelve pipelines of what infeed can serve. Each is a file in [examples]({examples}), and
-reads from a folder `data` beside it: `infeed serve examples/folder_csv_labels.yaml`, then
-`infeed peek 127.0.0.1:7470 pictures --png batch.png` draws a batch as below.
+Twelve pipelines, with a batch of each. Each is a file in [examples]({examples}) that
+reads from a folder `data` beside it. Serve one with `infeed serve examples/class_folders.yaml`,
+and draw a batch with `infeed peek 127.0.0.1:7470 pictures --png batch.png`.
 
-`python -m tools.gallery` made this page, with images of 56 x 56 pixels that the demo draws;
-{machine}. Rates are of one trainer on the server's host, and of one run beside other processes:
-they show an order of magnitude, and no more. [Performance](performance.md) compares.
+The images are 56 x 56 pixels, drawn by the demo. Rates show an order of magnitude: one run,
+with the trainer on the server's host, {machine}.
+[Performance](performance.md) compares. `python -m tools.gallery` writes this page.
 """
 
 
@@ -68,14 +68,13 @@ def page() -> str:
 
 
 def _section(entry: Entry, shown: Shown) -> str:
-    definition = (ROOT / "examples" / f"{entry.file}.yaml").read_text()
     fields = ", ".join(f"`{name}` {text}" for name, text in shown.fields.items())
+    name = f"{entry.file}.yaml"
     parts = [
         f"## {entry.title}",
         f"{entry.text} [Reference]({entry.reference})",
-        f"```yaml\n{definition}```",
-        f"A batch has {fields}; {shown.rate:,.0f} samples/s.",
+        f"[`{name}`](../examples/{name}): {fields}; {shown.rate:,.0f} samples/s.",
     ]
     if shown.has_picture:
-        parts.append(f"![A batch of {entry.file}.yaml](images/gallery/{entry.file}.webp)")
+        parts.append(f"![A batch of {name}](images/gallery/{entry.file}.webp)")
     return "\n\n".join(parts) + "\n"
