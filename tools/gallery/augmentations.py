@@ -52,8 +52,8 @@ def mixed(options: dict[str, Any], key: tf.Tensor) -> Any:
     pair = {"image": np.stack([picture(0), picture(3)]), "label": np.eye(2, dtype=np.float32)}
     transform = step("mix_pairs", options)
     sample = {name: tf.constant(values[0]) for name, values in pair.items()}
-    draws = transform.apply(sample, key)["image.mix_pairs"].numpy()
-    fields = {**pair, "image.mix_pairs": np.stack([draws, draws])}
+    draws = transform.apply(sample, key)["image.mix_pairs-0"].numpy()
+    fields = {**pair, "image.mix_pairs-0": np.stack([draws, draws])}
     return finish(fields, [transform.finish_transform()], np.ones(2, np.bool_))["image"][0]
 
 

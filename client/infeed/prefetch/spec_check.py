@@ -22,6 +22,7 @@ from infeed.shared.spec import (
     Spec,
     changed_fields,
     numpy_dtype,
+    read_fields,
 )
 from infeed.wire.batch import MAX_PAYLOAD_BYTES
 
@@ -84,13 +85,14 @@ def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) 
 def _check_mix(
     spec: PipelineSpec, transform: MixPairs, fields: Mapping[str, FieldSpec], slots: int
 ) -> None:
-    pixels, label, draws = (
-        fields.get(name, FieldSpec(name, "")) for name in vars(transform).values()
-    )
+    pixels, label, draws = (fields[name] for name in read_fields(transform))
     is_like = pixels.data_type == "uint8" and len(pixels.shape) == 3
-    is_like = is_like and label.data_type == "float32" and len(label.shape) > 0
+    if transform.partner:
+        is_like = is_like and label.data_type != BYTES
+    else:
+        is_like = is_like and label.data_type == "float32" and len(label.shape) > 0
     if not is_like or (draws.data_type, draws.shape) != ("float32", (6,)):
-        expected = "pixels of uint8, labels of float32 for each class, six draws"
+        expected = "pixels of uint8, labels of float32 for each class or a partner, six draws"
         raise _invalid(spec, f"{transform} on {pixels}, {label}, {draws}", expected)
     if slots % 2:
         raise InvalidRequestError(

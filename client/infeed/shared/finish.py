@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -19,6 +20,7 @@ from infeed.shared.spec import (
     Spec,
     changed_fields,
     numpy_dtype,
+    read_fields,
     shared_range,
 )
 
@@ -71,13 +73,18 @@ def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
     """Returns the element spec that the transforms produce from a wire spec."""
     fields = {field.name: field for field in spec}
     for transform in transforms:
-        if transform.field not in fields:
-            raise ProtocolError(
-                f"finish transform of unknown field {transform.field!r}; the fields are "
-                f"{', '.join(fields)}"
-            )
+        for name in read_fields(transform):
+            if name not in fields:
+                raise ProtocolError(
+                    f"finish transform of unknown field {name!r}; the fields are "
+                    f"{', '.join(fields)}"
+                )
         if isinstance(transform, MixPairs):
-            fields.pop(transform.draws, None)
+            fields.pop(transform.draws)
+            if transform.partner:
+                other, share = transform.partner, transform.own_share
+                fields[other] = replace(fields[transform.label], name=other)
+                fields[share] = FieldSpec(share, "float32")
             continue
         field = fields[transform.field]
         shape = (*field.shape, transform.depth) if isinstance(transform, OneHot) else field.shape
@@ -86,7 +93,7 @@ def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
 
 
 def _mix_pairs(transform: MixPairs, fields: dict[str, Array], mask: Array, empty: Empty) -> None:
-    """Replaces pixels and labels, and removes the draws."""
+    """Replaces pixels and labels, or adds the others' labels, and removes the draws."""
     x, labels = fields[transform.field], fields[transform.label]
     draws = fields.pop(transform.draws)[::2] * mask.reshape(-1, 2).all(1, keepdims=True)
     mixed = fields[transform.field] = empty(x.shape, x.dtype)
@@ -98,8 +105,12 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, Array], mask: Array, empty
                 weighted = x[own] * np.uint16(256 - share) + x[other] * np.uint16(share)
                 mixed[own] = (weighted + np.uint16(128)) >> 8
             mixed[own, top:bottom, left:right] = x[other, top:bottom, left:right]
-    of_other = draws[:, 1].repeat(2).reshape(-1, *[1] * (labels.ndim - 1))
     others = labels.reshape(-1, 2, *labels.shape[1:])[:, ::-1].reshape(labels.shape)
+    of_other = draws[:, 1].repeat(2)
+    if transform.partner:
+        fields |= {transform.partner: others, transform.own_share: 1 - of_other}
+        return
+    of_other = of_other.reshape(-1, *[1] * (labels.ndim - 1))
     fields[transform.label] = labels * (1 - of_other) + others * of_other
 
 

@@ -162,12 +162,16 @@ class OneHot(_message.Message):
     def __init__(self, depth: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., on_value: _Optional[float] = ..., off_value: _Optional[float] = ...) -> None: ...
 
 class MixPairs(_message.Message):
-    __slots__ = ("label", "draws")
+    __slots__ = ("label", "draws", "partner", "own_share")
     LABEL_FIELD_NUMBER: _ClassVar[int]
     DRAWS_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_FIELD_NUMBER: _ClassVar[int]
+    OWN_SHARE_FIELD_NUMBER: _ClassVar[int]
     label: str
     draws: str
-    def __init__(self, label: _Optional[str] = ..., draws: _Optional[str] = ...) -> None: ...
+    partner: str
+    own_share: str
+    def __init__(self, label: _Optional[str] = ..., draws: _Optional[str] = ..., partner: _Optional[str] = ..., own_share: _Optional[str] = ...) -> None: ...
 
 class Guarantee(_message.Message):
     __slots__ = ("order", "delivery", "resume")

@@ -16,6 +16,8 @@ from infeed_server.transforms.base import Drawn, FieldName, FieldTransform, Key,
 _PARTS = 256
 """Parts of a pixel. Whole numbers of them have the same bits in every framework."""
 
+_OWN_SHARE = "lam"
+
 Alpha = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -28,7 +30,11 @@ class MixPairs(RandomTransform, FieldTransform):
     """
 
     label: FieldName = "label"
-    """The field of the labels: float32 with an entry for each class, from `one_hot` before."""
+    """The field of the labels: float32 with an entry for each class, from `one_hot` before. With a
+    `partner`, any numbers."""
+    partner: FieldName | None = None
+    """A new field, such as `label_b`, for the other's label. Labels stay as they are then, and the
+    field `lam` has the share of a sample's own."""
     mixup: Alpha | None = None
     """Alpha of the Beta distribution of a sample's own share, in mixup."""
     cutmix: Alpha | None = None
@@ -46,7 +52,7 @@ class MixPairs(RandomTransform, FieldTransform):
 
     @property
     def _draws(self) -> str:
-        return f"{self.field}.{self.name}"
+        return f"{self.field}.{self.draw_name}"
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
@@ -83,7 +89,8 @@ class MixPairs(RandomTransform, FieldTransform):
 
     @override
     def finish_transform(self) -> spec.MixPairs:
-        return spec.MixPairs(self.field, self.label, self._draws)
+        pair = (self.partner, _OWN_SHARE) if self.partner else ()
+        return spec.MixPairs(self.field, self.label, self._draws, *pair)
 
 
 def _beta(key: Key, alpha: float) -> tf.Tensor:

@@ -61,6 +61,11 @@ def _movable_chains(
         if isinstance(finish, MixPairs):
             with within("transforms", steps[position][0]):
                 _check_mix(step, finish, stages[position], names)
+                if finish.partner and chains[names[finish.label]]:
+                    raise step.error(
+                        f"partner: a later step would change {finish.label!r} and not "
+                        f"{finish.partner!r}; put it before this one"
+                    )
         if finish is not None and finish.field in names:
             for option in ("field", "label") if isinstance(finish, MixPairs) else ("field",):
                 output = names[getattr(finish, option)]
@@ -80,10 +85,18 @@ def _check_mix(step: Transform, finish: MixPairs, stage: Specs, names: Mapping[s
             "one_hot and rename can follow there; put the other steps before it"
         )
     label = stage[finish.label]
-    if label.dtype != tf.float32 or not label.shape.rank:
+    if finish.partner:
+        made = {finish.partner, finish.own_share}
+        if label.dtype == tf.string or made & stage.keys():
+            raise step.error(
+                f"partner: {finish.label!r} should be numbers, and {' and '.join(sorted(made))} "
+                f"no fields yet; rename what is there; the fields are "
+                + ", ".join(f"{name}: {describe_tensor(x)}" for name, x in stage.items())
+            )
+    elif label.dtype != tf.float32 or not label.shape.rank:
         raise step.error(
             f"label: field {finish.label!r} holds {describe_tensor(label)}, not a float32 for each "
-            "class; put one_hot before it"
+            "class; put one_hot before it, or give partner: label_b for both labels and a share"
         )
 
 

@@ -51,7 +51,7 @@ def draws(transform: MixPairs, count: int) -> Any:
     keys = tf.constant([[number, 5] for number in range(count)], tf.int64)
     sample = {"image": tf.zeros([*SIZE, 3], tf.uint8), "label": tf.zeros([2])}
     return tf.map_fn(
-        lambda key: transform.apply(sample, key)["image.mix_pairs"], keys, tf.float32
+        lambda key: transform.apply(sample, key)["image.mix_pairs-0"], keys, tf.float32
     ).numpy()
 
 
@@ -94,6 +94,31 @@ def test_frameworks_make_the_bits_of_the_twin(options: Any) -> None:
         np.testing.assert_allclose(result["label"][mask], label[mask], atol=1e-6)
         assert not result["image"][~mask].any()
         assert not result["label"][~mask].any()
+
+
+@pytest.mark.parametrize("label", [labels(), np.stack([labels()] * 3, 1).astype(np.float32)])
+def test_a_partner_has_the_labels_whose_mixture_is_the_mixed_one(label: Any) -> None:
+    fields = {
+        "image": pixels(),
+        "label": label,
+        "draws": draws(MixPairs(field="image", mixup=0.8, cutmix=1.0), COUNT),
+    }
+    transform = Mix("image", "label", "draws", "other", "lam")
+    mask = np.arange(COUNT) < COUNT - 3
+    result = finish(fields, [transform], mask)
+    by_tensorflow = tensorflow_finish(
+        {name: tf.constant(x) for name, x in fields.items()}, [transform], tf.constant(mask)
+    )
+    for name, value in result.items():
+        np.testing.assert_array_equal(value, by_tensorflow[name], strict=True)
+    one_hot = np.asarray(label, np.float32).reshape(COUNT, -1)
+    mixed = finish({**fields, "label": one_hot}, [Mix("image", "label", "draws")], mask)
+    np.testing.assert_array_equal(result["image"], mixed["image"])
+    np.testing.assert_array_equal(result["label"], label)
+    own = result["lam"].reshape(COUNT, 1)
+    other = np.asarray(result["other"], np.float32).reshape(COUNT, -1)
+    np.testing.assert_array_equal((one_hot * own + other * (1 - own))[mask], mixed["label"][mask])
+    assert result["lam"].tolist()[-5:] == [result["lam"][-5], 1, 0, 0, 0]
 
 
 def test_draws_have_timms_distribution() -> None:
@@ -158,6 +183,28 @@ def test_bits_are_those_of_positions_everywhere(serve: Any, tmp_path: Path) -> N
         infeed.connect(str(one.address), "n", batch_size=3)
 
 
+def test_two_labels_and_a_share_are_served(serve: Any, tmp_path: Path) -> None:
+    text = definition(tmp_path, "mixup: 0.8, cutmix: 1.0")
+    mixed = joined(steps(str(serve(text).address)))[1]
+    text = text.replace("cutmix: 1.0", "cutmix: 1.0, partner: label_b")
+    two = serve(text.replace("      - one_hot", "      # "))
+    for place in ("trainer", "server"):
+        with infeed.connect(str(two.address), "n", epochs=2, finish=place) as feed:
+            fields = {field.name: field.data_type for field in feed.spec.element_spec}
+            batches = [{**batch} for batch in feed]
+        assert fields == {
+            "image": "float32",
+            "label": "int64",
+            "label_b": "int64",
+            "lam": "float32",
+        }
+        hot = np.where(np.eye(CLASSES, dtype=np.bool_), np.float32(0.9), np.float32(0.025))
+        names = ("label", "label_b", "lam")
+        label, other, own = (np.concatenate([batch[n] for batch in batches]) for n in names)
+        own = own[:, np.newaxis]
+        np.testing.assert_array_equal(hot[label] * own + hot[other] * (1 - own), mixed)
+
+
 def test_wrong_definitions_are_refused(serve: Any, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="at least one of mixup and cutmix is required"):
         MixPairs(field="x")
@@ -168,6 +215,16 @@ def test_wrong_definitions_are_refused(serve: Any, tmp_path: Path) -> None:
             "normalize: {field: image, scale: 255.0}",
             "invert: {field: image}",
             "put the other steps",
+        ),
+        (
+            "mixup: 0.8",
+            "mixup: 0.8, partner: image",
+            r"partner: 'label' should be numbers, and image and lam no fields yet; rename",
+        ),
+        (
+            "mixup: 0.8}",
+            "mixup: 0.8, partner: label_b}\n      - cast: {field: label, dtype: int32}",
+            "a later step would change 'label' and not 'label_b'; put it before",
         ),
         ("size: 4", "size: 5", r"batch.size: 5 is odd"),
     ):

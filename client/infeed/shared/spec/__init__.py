@@ -109,11 +109,14 @@ class OneHot:
 class MixPairs:
     """Mixes pixels and labels of slots 2i and 2i + 1, as `draws` of slot 2i says: the other's share
     of the pixels, in 256 parts, and of the label; top, left, bottom and right of a rectangle that
-    has the other's pixels. The batch has no field `draws` afterwards."""
+    has the other's pixels. The batch has no field `draws` afterwards. With a `partner`, the field
+    for the other's label, labels stay, and `own_share` has the share of each."""
 
     field: str
     label: str
     draws: str
+    partner: str = ""
+    own_share: str = ""
 
 
 Elementwise: TypeAlias = Cast | Normalize | OneHot
@@ -130,10 +133,18 @@ _KINDS: dict[str, type[FinishTransform]] = {
 }
 
 
+def read_fields(transform: FinishTransform) -> tuple[str, ...]:
+    """Returns the fields that a transform needs."""
+    if isinstance(transform, MixPairs):
+        return transform.field, transform.label, transform.draws
+    return (transform.field,)
+
+
 def changed_fields(transform: FinishTransform) -> tuple[str, ...]:
     """Returns the fields with other values after a transform."""
     if isinstance(transform, MixPairs):
-        return transform.field, transform.label
+        pair = (transform.partner, transform.own_share)
+        return (transform.field, *(pair if transform.partner else (transform.label,)))
     return (transform.field,)
 
 

@@ -84,7 +84,7 @@ def _one_hot(transform: OneHot, x: tf.Tensor) -> tf.Tensor:
 
 
 def _mix_pairs(transform: MixPairs, fields: dict[str, tf.Tensor], mask: tf.Tensor | None) -> None:
-    """Replaces pixels and labels, and removes the draws."""
+    """Replaces pixels and labels, or adds the others' labels, and removes the draws."""
     x, labels = fields[transform.field], fields[transform.label]
     draws = fields.pop(transform.draws)[::2]
     if mask is not None:
@@ -102,9 +102,14 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, tf.Tensor], mask: tf.Tenso
     is_inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
     pixels = tf.where(is_inside[:, tf.newaxis, ..., tf.newaxis], other, mixed)
     fields[transform.field] = tf.reshape(pixels, tf.shape(x))
-    of_other = tf.reshape(of_label, [-1, *[1] * len(labels.shape)])
     own = tf.reshape(labels, [-1, 2, *labels.shape[1:]])
-    mixed = own * (1 - of_other) + tf.reverse(own, [1]) * of_other
+    other = tf.reverse(own, [1])
+    if transform.partner:
+        fields[transform.partner] = tf.reshape(other, tf.shape(labels))
+        fields[transform.own_share] = tf.repeat(1 - of_label, 2)
+        return
+    of_other = tf.reshape(of_label, [-1, *[1] * len(labels.shape)])
+    mixed = own * (1 - of_other) + other * of_other
     fields[transform.label] = tf.reshape(mixed, tf.shape(labels))
 
 

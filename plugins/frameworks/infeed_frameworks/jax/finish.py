@@ -69,8 +69,8 @@ def apply(transform: Elementwise, x: jax.Array) -> jax.Array:
 
 
 def _mix_pairs(transform: MixPairs, fields: dict[str, jax.Array], mask: jax.Array | None) -> None:
-    """Replaces pixels and labels, and removes the draws. Pairs stay on their device where it has an
-    even number of slots."""
+    """Replaces pixels and labels, or adds the others' labels, and removes the draws. Pairs stay on
+    their device where it has an even number of slots."""
     x, labels = fields[transform.field], fields[transform.label]
     draws = fields.pop(transform.draws)[::2]
     if mask is not None:
@@ -87,9 +87,14 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, jax.Array], mask: jax.Arra
     fields[transform.field] = jnp.where(is_inside[:, None, ..., None], other, mixed).reshape(
         x.shape
     )
-    of_other = of_label.reshape(-1, *[1] * labels.ndim)
     own = labels.reshape(-1, 2, *labels.shape[1:])
-    fields[transform.label] = (own * (1 - of_other) + own[:, ::-1] * of_other).reshape(labels.shape)
+    other = own[:, ::-1]
+    if transform.partner:
+        fields[transform.partner] = other.reshape(labels.shape)
+        fields[transform.own_share] = jnp.repeat(1 - of_label, 2)
+        return
+    of_other = of_label.reshape(-1, *[1] * labels.ndim)
+    fields[transform.label] = (own * (1 - of_other) + other * of_other).reshape(labels.shape)
 
 
 def saturating_cast(x: jax.Array, dtype: np.dtype[Any]) -> jax.Array:

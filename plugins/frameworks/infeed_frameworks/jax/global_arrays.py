@@ -18,7 +18,7 @@ from jax.sharding import Sharding
 from infeed.batch import Batch
 from infeed.feed import Feed
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import Array, changed_fields
+from infeed.shared.spec import Array, changed_fields, read_fields
 from infeed_frameworks.jax.data_groups import trimmed
 from infeed_frameworks.jax.finish import finish
 from infeed_frameworks.named_fields import NamedFields
@@ -37,15 +37,17 @@ class GlobalArrays:
         self._rows = feed.batch_size * world_size
         self._named = named
         self._transforms = feed.pending_transforms
-        self._finished = {n for transform in self._transforms for n in changed_fields(transform)}
-        wire, finished = feed.spec.wire_spec, feed.spec.element_spec
-        removed = {field.name for field in wire} - {field.name for field in finished}
-        self._removed = removed if self._transforms else set()
+        read = {name for transform in self._transforms for name in read_fields(transform)}
+        changed = {name for transform in self._transforms for name in changed_fields(transform)}
+        self._read = read & {field.name for field in feed.spec.wire_spec}
         self._needs_mask = bool(self._transforms) and feed.may_mask
         dimensions = {field.name: 1 + len(field.shape) for field in feed.spec.element_spec}
         self._finish = jax.jit(
             partial(finish, transforms=self._transforms),
-            out_shardings={name: trimmed(sharding, dimensions[name]) for name in self._finished},
+            out_shardings={
+                name: trimmed(sharding, dimensions[name])
+                for name in (read | changed) & dimensions.keys()
+            },
         )
 
     def transfer(self, batch: Batch) -> TransferredBatch:
@@ -66,9 +68,10 @@ class GlobalArrays:
         fields, mask = transferred
         if not self._transforms:
             return dict(fields)
-        wire = {name: fields[name] for name in self._finished | self._removed}
-        kept = {name: x for name, x in fields.items() if name not in self._removed}
-        return {**kept, **self._finish(wire, mask=mask)}
+        finished = self._finish({name: fields[name] for name in self._read}, mask=mask)
+        removed = self._read - finished.keys()
+        kept = {name: x for name, x in fields.items() if name not in removed}
+        return {**kept, **finished}
 
     def _put(self, name: str, x: Array) -> Any:
         """Returns the global array; `x` holds the rows of this process."""

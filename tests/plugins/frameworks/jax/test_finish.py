@@ -96,7 +96,8 @@ def test_types_of_64_bits_are_there_where_jax_has_them() -> None:
             np.testing.assert_array_equal(actual, expected, strict=True)
 
 
-def test_pairs_are_mixed_as_by_numpy() -> None:
+@pytest.mark.parametrize("pair", [(), ("y_b", "lam")])
+def test_pairs_are_mixed_as_by_numpy(pair: Any) -> None:
     rng = np.random.default_rng(0)
     draws = np.zeros((8, 6), np.float32)
     draws[0, :2] = 77, 77 / 256
@@ -107,26 +108,28 @@ def test_pairs_are_mixed_as_by_numpy() -> None:
         "y": rng.random((8, 4), np.float32),
         "draws": draws,
     }
-    mix = MixPairs("x", "y", "draws")
+    mix = MixPairs("x", "y", "draws", *pair)
     run = jax.jit(partial(finish, transforms=[mix, Normalize("x", scale=255.0)]))
     for mask in (np.ones(8, bool), np.arange(8) != 3):
         expected = numpy_finish(fields, [mix, Normalize("x", scale=255.0)], mask)
         actual = run(fields, mask=mask)
-        assert {*actual} == {"x", "y"}
+        assert {*actual} == {*expected} == {"x", "y", *pair}
+        for name in pair:
+            np.testing.assert_array_equal(actual[name], expected[name], strict=True)
         np.testing.assert_array_equal(actual["x"], expected["x"])
         np.testing.assert_array_max_ulp(np.asarray(actual["y"]), expected["y"], maxulp=1)
         assert not (expected["x"][0] == fields["x"][0] / np.float32(255)).all()
 
 
-@pytest.mark.parametrize("remainder", ["drop", "pad"])
-def test_pairs_are_mixed_on_the_device(remainder: str) -> None:
+@pytest.mark.parametrize(("remainder", "pair"), [("drop", ()), ("pad", ("y_b", "lam"))])
+def test_pairs_are_mixed_on_the_device(remainder: str, pair: Any) -> None:
     rng = np.random.default_rng(0)
     arrays = {
         "x": rng.integers(0, 256, (11, 5, 6, 3), np.uint8),
         "y": np.eye(11, dtype=np.float32),
         "draws": np.tile(np.float32([64, 0.25, 0, 0, 0, 0]), (11, 1)),
     }
-    transforms = [MixPairs("x", "y", "draws")]
+    transforms = [MixPairs("x", "y", "draws", *pair)]
 
     def fake() -> Any:
         return FakeTransport(arrays, finish_transforms=transforms, batch_size=4)
@@ -137,6 +140,6 @@ def test_pairs_are_mixed_on_the_device(remainder: str) -> None:
         infeed.jax.connect("fake", "fake", transport=fake(), **options) as batches,
     ):
         for expected, actual in zip(feed, batches, strict=True):
-            assert {*actual} == {"x", "y", "seen"}
-            np.testing.assert_array_equal(actual["x"], expected["x"])
-            np.testing.assert_array_equal(actual["y"], expected["y"])
+            assert {*actual} == {"x", "y", "seen", *pair}
+            for name in expected:
+                np.testing.assert_array_equal(actual[name], expected[name])
