@@ -13,6 +13,7 @@ from infeed.shared.spec import (
     BYTES,
     MAX_BATCH_SIZE,
     Elementwise,
+    Erase,
     FieldSpec,
     FinishTransform,
     MixPairs,
@@ -55,6 +56,8 @@ def validate_spec(spec: PipelineSpec, slots: int) -> None:
         by_name = {field.name: field for field in fields}
         if isinstance(transform, MixPairs):
             _check_mix(spec, transform, by_name, slots)
+        elif isinstance(transform, Erase):
+            _check_erase(spec, transform, by_name)
         else:
             _check_transform(spec, transform, by_name[transform.field])
         fields = next_fields
@@ -100,6 +103,15 @@ def _check_mix(
             f"neighbouring slots; take an even one, such as {slots + 1}",
             batch_size=slots,
         )
+
+
+def _check_erase(spec: PipelineSpec, transform: Erase, fields: Mapping[str, FieldSpec]) -> None:
+    pixels, draws = (fields[name] for name in read_fields(transform))
+    is_like = pixels.data_type == "uint8" and len(pixels.shape) == 3
+    is_like = is_like and (draws.data_type, draws.shape) == ("int32", (5,))
+    if not is_like or (transform.value or 0) > np.iinfo(np.uint8).max:
+        expected = "pixels of uint8, five draws, a value to 255"
+        raise _invalid(spec, f"{transform} on {pixels}, {draws}", expected)
 
 
 def _check_transform(spec: PipelineSpec, transform: Elementwise, field: FieldSpec) -> None:

@@ -10,8 +10,11 @@ import numpy as np
 
 from infeed.shared.errors import ProtocolError
 from infeed.shared.spec import (
+    NOISE_FACTORS,
     Array,
+    Drawing,
     Elementwise,
+    Erase,
     FieldSpec,
     FinishTransform,
     MixPairs,
@@ -44,6 +47,8 @@ def finish(
     for transform in transforms:
         if isinstance(transform, MixPairs):
             _mix_pairs(transform, result, mask, empty)
+        elif isinstance(transform, Erase):
+            _erase(transform, result, empty)
         else:
             result[transform.field] = apply(transform, result[transform.field], empty)
     if not mask.all():
@@ -79,9 +84,9 @@ def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
                     f"finish transform of unknown field {name!r}; the fields are "
                     f"{', '.join(fields)}"
                 )
-        if isinstance(transform, MixPairs):
+        if isinstance(transform, Drawing):
             fields.pop(transform.draws)
-            if transform.partner:
+            if isinstance(transform, MixPairs) and transform.partner:
                 other, share = transform.partner, transform.own_share
                 fields[other] = replace(fields[transform.label], name=other)
                 fields[share] = FieldSpec(share, "float32")
@@ -112,6 +117,27 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, Array], mask: Array, empty
         return
     of_other = of_other.reshape(-1, *[1] * (labels.ndim - 1))
     fields[transform.label] = labels * (1 - of_other) + others * of_other
+
+
+def _erase(transform: Erase, fields: dict[str, Array], empty: Empty) -> None:
+    """Covers rectangles of pixels, and removes the draws."""
+    x, draws = fields[transform.field], fields.pop(transform.draws)
+    erased = fields[transform.field] = empty(x.shape, x.dtype)
+    np.copyto(erased, x)
+    numbers = np.arange(erased[:1].size, dtype=np.uint32).reshape(x.shape[1:])
+    for picture, (top, left, bottom, right, seed) in zip(erased, draws.tolist(), strict=True):
+        window = np.s_[top:bottom, left:right]
+        value = transform.value
+        picture[window] = _noise(numbers[window], seed) if value is None else value
+
+
+def _noise(numbers: Array, seed: int) -> Array:
+    first, second, third = map(np.uint32, NOISE_FACTORS)
+    mixed: Array = (numbers * first) ^ np.uint32(seed & 0xFFFFFFFF)
+    mixed = (mixed ^ (mixed >> np.uint32(15))) * second
+    mixed = (mixed ^ (mixed >> np.uint32(13))) * third
+    mixed >>= np.uint32(24)
+    return mixed
 
 
 def _blocks(x: Array, result: Array) -> Iterator[tuple[Array, Array]]:

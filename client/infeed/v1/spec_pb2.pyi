@@ -118,18 +118,20 @@ class FieldSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., data_type: _Optional[_Union[DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FinishTransform(_message.Message):
-    __slots__ = ("field", "cast", "normalize", "one_hot", "mix_pairs")
+    __slots__ = ("field", "cast", "normalize", "one_hot", "mix_pairs", "erase")
     FIELD_FIELD_NUMBER: _ClassVar[int]
     CAST_FIELD_NUMBER: _ClassVar[int]
     NORMALIZE_FIELD_NUMBER: _ClassVar[int]
     ONE_HOT_FIELD_NUMBER: _ClassVar[int]
     MIX_PAIRS_FIELD_NUMBER: _ClassVar[int]
+    ERASE_FIELD_NUMBER: _ClassVar[int]
     field: str
     cast: Cast
     normalize: Normalize
     one_hot: OneHot
     mix_pairs: MixPairs
-    def __init__(self, field: _Optional[str] = ..., cast: _Optional[_Union[Cast, _Mapping]] = ..., normalize: _Optional[_Union[Normalize, _Mapping]] = ..., one_hot: _Optional[_Union[OneHot, _Mapping]] = ..., mix_pairs: _Optional[_Union[MixPairs, _Mapping]] = ...) -> None: ...
+    erase: Erase
+    def __init__(self, field: _Optional[str] = ..., cast: _Optional[_Union[Cast, _Mapping]] = ..., normalize: _Optional[_Union[Normalize, _Mapping]] = ..., one_hot: _Optional[_Union[OneHot, _Mapping]] = ..., mix_pairs: _Optional[_Union[MixPairs, _Mapping]] = ..., erase: _Optional[_Union[Erase, _Mapping]] = ...) -> None: ...
 
 class Cast(_message.Message):
     __slots__ = ("data_type",)
@@ -172,6 +174,14 @@ class MixPairs(_message.Message):
     partner: str
     own_share: str
     def __init__(self, label: _Optional[str] = ..., draws: _Optional[str] = ..., partner: _Optional[str] = ..., own_share: _Optional[str] = ...) -> None: ...
+
+class Erase(_message.Message):
+    __slots__ = ("draws", "value")
+    DRAWS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    draws: str
+    value: int
+    def __init__(self, draws: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
 
 class Guarantee(_message.Message):
     __slots__ = ("order", "delivery", "resume")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tensorflow as tf
 from pydantic import Field, model_validator
 from typing_extensions import Self, override
 
-from infeed_augment.photometric import Photometric
+from infeed.shared import spec
+from infeed.shared.tensorflow.finish import noise
+from infeed_augment.photometric import Photometric, require_uint8
+from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Drawn, Key, RandomTransform
 from infeed_server.transforms.option_types import Range
 
@@ -32,6 +35,9 @@ class RandomErasing(RandomTransform, Photometric):
     """Range of the rectangle's height over its width."""
     value: Value | None = 0
     """The value that covers; `null` for noise, drawn for each value."""
+    at: Literal["server", "trainer"] = "server"
+    """Where it is covered, with the same bits. At the `trainer` it costs the server a few draws,
+    and only other steps of the trainer can follow."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -43,7 +49,8 @@ class RandomErasing(RandomTransform, Photometric):
 
     @override
     def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
-        """Returns the rectangle, of height and width 0 where nothing is covered."""
+        """Returns the rectangle, of height and width 0 where nothing is covered, and the seed of
+        noise."""
         size = tf.cast(tf.shape(x)[:2], tf.float32)
         numbers = tf.random.stateless_uniform([3 + 2 * _TRIES], key)
         share, aspect, place, chance = tf.split(numbers, [_TRIES, _TRIES, 2, 1])
@@ -56,21 +63,45 @@ class RandomErasing(RandomTransform, Photometric):
         chosen = sizes[tf.argmax(fits)] * tf.cast(is_covered, tf.float32)
         begin = tf.floor(place * (size - chosen + 1))
         window = tf.unstack(tf.cast(tf.concat([begin, chosen], 0), tf.int32))
-        return dict(zip(("y", "x", "height", "width"), window, strict=True))
+        drawn = dict(zip(("y", "x", "height", "width"), window, strict=True))
+        if self.value is None:
+            # A key of its own: the same numbers decided the place.
+            noise_key = tf.random.experimental.stateless_fold_in(key, 0)
+            drawn["seed"] = tf.random.stateless_uniform([], noise_key, None, None, tf.int32)
+        return drawn
+
+    @property
+    def _draws(self) -> str:
+        return f"{self.field}.{self.draw_name}"
+
+    @override
+    def apply(self, sample: Sample, key: Key) -> Sample:
+        if self.at == "server":
+            return super().apply(sample, key)
+        drawn = self.draw_field(require_uint8(self.get_field(sample, self.field), self), key)
+        end = (drawn["y"] + drawn["height"], drawn["x"] + drawn["width"])
+        seed = drawn.get("seed", tf.constant(0))
+        return {**sample, self._draws: tf.stack([drawn["y"], drawn["x"], *end, seed])}
+
+    @override
+    def fields(self) -> set[str] | None:
+        return {self.field} | ({self._draws} if self.at == "trainer" else set())
+
+    @override
+    def finish_transform(self) -> spec.Erase | None:
+        return spec.Erase(self.field, self._draws, self.value) if self.at == "trainer" else None
 
     @override
     def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
         drawn = self.draw_field(pixels, key)
-        size = tf.stack([drawn["height"], drawn["width"], tf.shape(pixels)[2]])
-        if self.value is None:
-            # A key of its own: the same numbers decided the place.
-            noise_key = tf.random.experimental.stateless_fold_in(key, 0)
-            noise = tf.random.stateless_uniform(size, noise_key, 0, 256, tf.int32)
-            cover = tf.cast(noise, tf.uint8)
-        else:
-            cover = tf.fill(size, tf.constant(self.value, tf.uint8))
         top, left = drawn["y"], drawn["x"]
         bottom, right = top + drawn["height"], left + drawn["width"]
+        if self.value is None:
+            numbers = tf.reshape(tf.range(tf.size(pixels)), tf.shape(pixels))
+            cover = noise(numbers[top:bottom, left:right], drawn["seed"])
+        else:
+            size = tf.stack([drawn["height"], drawn["width"], tf.shape(pixels)[2]])
+            cover = tf.fill(size, tf.constant(self.value, tf.uint8))
         middle = pixels[top:bottom]
         row = tf.concat([middle[:, :left], cover, middle[:, right:]], 1)
         return tf.concat([pixels[:top], row, pixels[bottom:]], 0)

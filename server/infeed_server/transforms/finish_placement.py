@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.errors import within
-from infeed.shared.spec import FinishTransform, MixPairs
+from infeed.shared.spec import Drawing, FinishTransform, MixPairs, read_fields
 from infeed_server.transforms.base import Step, Transform, describe_tensor
 from infeed_server.transforms.fields import Rename
 
@@ -25,7 +25,7 @@ def plan_finish(
     before step i; the last are those after all steps. A step can move to the trainer if it has a
     finish transform and no later host step touches its fields. Of a field's movable steps, the last
     ones move, as many as minimise its bytes on the wire; steps whose move saves no bytes stay on
-    the server. A step that mixes samples only draws on the server, so it moves with all behind it.
+    the server. A step that only draws on the server moves with all behind it.
     Raises `ConfigError` for one that cannot."""
     moved: dict[int, FinishTransform] = {}
     for output, chain in _movable_chains(steps, stages).items():
@@ -33,8 +33,8 @@ def plan_finish(
         sizes = [_sample_bytes(stages[place][getattr(t, option)]) for place, option, t in chain]
         sizes.append(_sample_bytes(stages[-1][output]))
         kept = max(count for count, size in enumerate(sizes) if size == min(sizes))
-        mixes = [count for count, (_, _, t) in enumerate(chain) if isinstance(t, MixPairs)]
-        for position, option, finish in chain[min([kept, *mixes]) :]:
+        draws = [count for count, (_, _, t) in enumerate(chain) if isinstance(t, Drawing)]
+        for position, option, finish in chain[min([kept, *draws]) :]:
             named: Any = {option: output}
             moved[position] = replace(moved.get(position, finish), **named)
     host = [step for place, step in enumerate(steps) if place not in moved or step[1].random]
@@ -58,14 +58,11 @@ def _movable_chains(
             continue
         touched = step.fields()
         finish = step.finish_transform()
-        if isinstance(finish, MixPairs):
+        if isinstance(finish, Drawing):
             with within("transforms", steps[position][0]):
-                _check_mix(step, finish, stages[position], names)
-                if finish.partner and chains[names[finish.label]]:
-                    raise step.error(
-                        f"partner: a later step would change {finish.label!r} and not "
-                        f"{finish.partner!r}; put it before this one"
-                    )
+                _check_reach(step, finish, names)
+                if isinstance(finish, MixPairs):
+                    _check_labels(step, finish, stages[position], chains[names[finish.label]])
         if finish is not None and finish.field in names:
             for option in ("field", "label") if isinstance(finish, MixPairs) else ("field",):
                 output = names[getattr(finish, option)]
@@ -76,13 +73,25 @@ def _movable_chains(
     return chains
 
 
-def _check_mix(step: Transform, finish: MixPairs, stage: Specs, names: Mapping[str, str]) -> None:
-    """Raises `ConfigError` where the trainer cannot mix: `names` are the fields that no later step
-    touches."""
-    if names.get(finish.draws) != finish.draws or not names.keys() >= {finish.field, finish.label}:
+def _check_reach(step: Transform, finish: Drawing, names: Mapping[str, str]) -> None:
+    """Raises `ConfigError` for a step that the trainer cannot do: `names` are the fields that no
+    later step touches."""
+    if names.get(finish.draws) != finish.draws or not names.keys() >= {*read_fields(finish)}:
+        fields = " and ".join(map(repr, read_fields(finish)[:-1]))
         raise step.error(
-            f"the trainer mixes {finish.field!r} and {finish.label!r}, so only cast, normalize, "
-            "one_hot and rename can follow there; put the other steps before it"
+            f"the trainer changes {fields} here, so only other steps of the trainer can follow "
+            "there (cast, normalize, one_hot, mix_pairs, random_erasing with at: trainer, and "
+            "rename); put the other steps before it"
+        )
+
+
+def _check_labels(step: Transform, finish: MixPairs, stage: Specs, later: Sequence[object]) -> None:
+    """Raises `ConfigError` for labels that cannot be mixed; `later` are the steps that change them
+    afterwards."""
+    if finish.partner and later:
+        raise step.error(
+            f"partner: a later step would change {finish.label!r} and not {finish.partner!r}; put "
+            "it before this one"
         )
     label = stage[finish.label]
     if finish.partner:

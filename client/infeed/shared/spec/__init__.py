@@ -119,10 +119,26 @@ class MixPairs:
     own_share: str = ""
 
 
+@dataclass(frozen=True)
+class Erase:
+    """Covers a rectangle of each picture by a `value`, or by noise. Its `draws` are top, left,
+    bottom, right, and the seed of noise. The batch has no field `draws` afterwards."""
+
+    field: str
+    draws: str
+    value: int | None = None
+
+
+NOISE_FACTORS = (2654435761, 2246822507, 3266489917)
+"""Factors of the noise of `Erase`, as spec.proto has it."""
+
 Elementwise: TypeAlias = Cast | Normalize | OneHot
 """A finish transform of one field, which needs no other."""
 
-FinishTransform: TypeAlias = Elementwise | MixPairs
+Drawing: TypeAlias = MixPairs | Erase
+"""A finish transform that needs what the server draws for each sample, in a field `draws`."""
+
+FinishTransform: TypeAlias = Elementwise | Drawing
 """A transform that runs where the batch is consumed."""
 
 _KINDS: dict[str, type[FinishTransform]] = {
@@ -130,6 +146,7 @@ _KINDS: dict[str, type[FinishTransform]] = {
     "normalize": Normalize,
     "one_hot": OneHot,
     "mix_pairs": MixPairs,
+    "erase": Erase,
 }
 
 
@@ -137,7 +154,7 @@ def read_fields(transform: FinishTransform) -> tuple[str, ...]:
     """Returns the fields that a transform needs."""
     if isinstance(transform, MixPairs):
         return transform.field, transform.label, transform.draws
-    return (transform.field,)
+    return (transform.field, *((transform.draws,) if isinstance(transform, Erase) else ()))
 
 
 def changed_fields(transform: FinishTransform) -> tuple[str, ...]:

@@ -9,8 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.shared.spec import (
+    NOISE_FACTORS,
     Cast,
     Elementwise,
+    Erase,
     FinishTransform,
     MixPairs,
     Normalize,
@@ -29,6 +31,8 @@ def finish(
     for transform in transforms:
         if isinstance(transform, MixPairs):
             _mix_pairs(transform, result, mask)
+        elif isinstance(transform, Erase):
+            _erase(transform, result)
         else:
             result[transform.field] = apply(transform, result[transform.field])
     if mask is not None:
@@ -91,16 +95,12 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, tf.Tensor], mask: tf.Tenso
         is_full = tf.reduce_all(tf.reshape(mask, [-1, 2]), 1, keepdims=True)
         draws *= tf.cast(is_full, draws.dtype)
     share, of_label, *sides = tf.unstack(draws, axis=1)
-    top, left, bottom, right = (side[:, tf.newaxis, tf.newaxis] for side in sides)
     own = tf.reshape(x, [-1, 2, *x.shape[1:]])
     other = tf.reverse(own, [1])
     share = tf.cast(tf.reshape(share, [-1, 1, 1, 1, 1]), tf.uint16)
     weighted = tf.cast(own, tf.uint16) * (256 - share) + tf.cast(other, tf.uint16) * share
     mixed = tf.cast(tf.bitwise.right_shift(weighted + 128, tf.constant(8, tf.uint16)), tf.uint8)
-    rows = tf.range(x.shape[1], dtype=tf.float32)[:, tf.newaxis]
-    columns = tf.range(x.shape[2], dtype=tf.float32)
-    is_inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
-    pixels = tf.where(is_inside[:, tf.newaxis, ..., tf.newaxis], other, mixed)
+    pixels = tf.where(_is_inside(x, sides)[:, tf.newaxis], other, mixed)
     fields[transform.field] = tf.reshape(pixels, tf.shape(x))
     own = tf.reshape(labels, [-1, 2, *labels.shape[1:]])
     other = tf.reverse(own, [1])
@@ -111,6 +111,37 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, tf.Tensor], mask: tf.Tenso
     of_other = tf.reshape(of_label, [-1, *[1] * len(labels.shape)])
     mixed = own * (1 - of_other) + other * of_other
     fields[transform.label] = tf.reshape(mixed, tf.shape(labels))
+
+
+def _erase(transform: Erase, fields: dict[str, tf.Tensor]) -> None:
+    """Covers rectangles of pixels, and removes the draws."""
+    x = fields[transform.field]
+    *sides, seed = tf.unstack(fields.pop(transform.draws), axis=1)
+    if transform.value is None:
+        numbers = tf.reshape(tf.range(int(np.prod(x.shape[1:]))), x.shape[1:])
+        cover = noise(numbers, tf.reshape(seed, [-1, 1, 1, 1]))
+    else:
+        cover = tf.constant(transform.value, tf.uint8)
+    fields[transform.field] = tf.where(_is_inside(x, sides), cover, x)
+
+
+def noise(numbers: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns the noise of `Erase` at values of a picture, by their numbers, both int32."""
+    first, second, third = (tf.constant(factor, tf.uint32) for factor in NOISE_FACTORS)
+    xor, shift = tf.bitwise.bitwise_xor, tf.bitwise.right_shift
+    mixed = xor(tf.bitcast(numbers, tf.uint32) * first, tf.bitcast(seed, tf.uint32))
+    mixed = xor(mixed, shift(mixed, tf.constant(15, tf.uint32))) * second
+    mixed = xor(mixed, shift(mixed, tf.constant(13, tf.uint32))) * third
+    return tf.cast(shift(mixed, tf.constant(24, tf.uint32)), tf.uint8)
+
+
+def _is_inside(x: tf.Tensor, sides: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns whether a pixel is between top, left, bottom and right: [slots, height, width, 1]."""
+    top, left, bottom, right = (side[:, tf.newaxis, tf.newaxis] for side in sides)
+    rows = tf.range(x.shape[1], dtype=top.dtype)[:, tf.newaxis]
+    columns = tf.range(x.shape[2], dtype=top.dtype)
+    is_inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
+    return is_inside[..., tf.newaxis]
 
 
 def _zero_empty_slots(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from infeed.shared.spec import (
+    NOISE_FACTORS,
     Elementwise,
+    Erase,
     FinishTransform,
     MixPairs,
     Normalize,
@@ -44,6 +46,8 @@ def finish(
     for transform in transforms:
         if isinstance(transform, MixPairs):
             _mix_pairs(transform, result, mask)
+        elif isinstance(transform, Erase):
+            _erase(transform, result)
         else:
             result[transform.field] = apply(transform, result[transform.field])
     if mask is not None:
@@ -76,17 +80,13 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, jax.Array], mask: jax.Arra
     if mask is not None:
         draws *= mask.reshape(-1, 2).all(1, keepdims=True)
     share, of_label, *sides = draws.T
-    top, left, bottom, right = (side[:, None, None] for side in sides)
     own = x.reshape(-1, 2, *x.shape[1:])
     other = own[:, ::-1]
     share = share.astype(jnp.uint16).reshape(-1, 1, 1, 1, 1)
     weighted = own.astype(jnp.uint16) * (256 - share) + other.astype(jnp.uint16) * share
     mixed = ((weighted + 128) >> 8).astype(jnp.uint8)
-    rows, columns = jnp.arange(x.shape[1])[:, None], jnp.arange(x.shape[2])
-    is_inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
-    fields[transform.field] = jnp.where(is_inside[:, None, ..., None], other, mixed).reshape(
-        x.shape
-    )
+    pixels = jnp.where(_is_inside(x, sides)[:, None], other, mixed)
+    fields[transform.field] = pixels.reshape(x.shape)
     own = labels.reshape(-1, 2, *labels.shape[1:])
     other = own[:, ::-1]
     if transform.partner:
@@ -95,6 +95,28 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, jax.Array], mask: jax.Arra
         return
     of_other = of_label.reshape(-1, *[1] * labels.ndim)
     fields[transform.label] = (own * (1 - of_other) + other * of_other).reshape(labels.shape)
+
+
+def _erase(transform: Erase, fields: dict[str, jax.Array]) -> None:
+    """Covers rectangles of pixels, and removes the draws."""
+    x = fields[transform.field]
+    *sides, seed = fields.pop(transform.draws).T
+    cover: Any = transform.value
+    if cover is None:
+        numbers = jnp.arange(np.prod(x.shape[1:]), dtype=jnp.uint32).reshape(x.shape[1:])
+        first, second, third = map(jnp.uint32, NOISE_FACTORS)
+        mixed = (numbers * first) ^ seed.astype(jnp.uint32)[:, None, None, None]
+        mixed = (mixed ^ (mixed >> 15)) * second
+        cover = ((mixed ^ (mixed >> 13)) * third) >> 24
+    fields[transform.field] = jnp.where(_is_inside(x, sides), jnp.asarray(cover, x.dtype), x)
+
+
+def _is_inside(x: jax.Array, sides: Sequence[jax.Array]) -> jax.Array:
+    """Returns whether a pixel is between top, left, bottom and right: [slots, height, width, 1]."""
+    top, left, bottom, right = (side[:, None, None] for side in sides)
+    rows, columns = jnp.arange(x.shape[1])[:, None], jnp.arange(x.shape[2])
+    is_inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
+    return is_inside[..., None]
 
 
 def saturating_cast(x: jax.Array, dtype: np.dtype[Any]) -> jax.Array:

@@ -10,7 +10,7 @@ import pytest
 
 import infeed
 from infeed.shared.finish import finish as numpy_finish
-from infeed.shared.spec import Cast, FinishTransform, MixPairs, Normalize, OneHot
+from infeed.shared.spec import Cast, Erase, FinishTransform, MixPairs, Normalize, OneHot
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")
@@ -119,6 +119,21 @@ def test_pairs_are_mixed_as_by_numpy(pair: Any) -> None:
         np.testing.assert_array_equal(actual["x"], expected["x"])
         np.testing.assert_array_max_ulp(np.asarray(actual["y"]), expected["y"], maxulp=1)
         assert not (expected["x"][0] == fields["x"][0] / np.float32(255)).all()
+
+
+@pytest.mark.parametrize("value", [None, 7])
+def test_rectangles_are_covered_as_by_numpy(value: Any) -> None:
+    rng = np.random.default_rng(0)
+    draws = np.array([[1, 2, 4, 5, -7], [0, 0, 0, 0, 3], [0, 0, 5, 6, 2**31 - 1]], np.int32)
+    fields = {"x": rng.integers(0, 256, (3, 5, 6, 3), np.uint8), "draws": draws}
+    mask = np.ones(3, bool)
+    transforms = [Erase("x", "draws", value)]
+    expected = numpy_finish(fields, transforms, mask)["x"]
+    found = jax.jit(partial(finish, transforms=transforms))(fields, mask=mask)
+    assert {*found} == {"x"}
+    np.testing.assert_array_equal(found["x"], expected, strict=True)
+    assert (expected[1] == fields["x"][1]).all()
+    assert (expected[2] != fields["x"][2]).any()
 
 
 @pytest.mark.parametrize(("remainder", "pair"), [("drop", ()), ("pad", ("y_b", "lam"))])
