@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from infeed_mixtures.exact import Values, arithmetic, exact, is_text
+from infeed_mixtures.rows import Rows, has_rows
 
 _ARITHMETIC: Mapping[type, Callable[..., Values]] = {
     ast.Add: operator.add,
@@ -30,7 +31,10 @@ _COMPARISONS: Mapping[type, Callable[..., Values]] = {
     ast.NotEq: operator.ne,
 }
 
-_SYNTAX = "fields, numbers, texts, lists, + - * / // %, comparisons, in, and, or, not, length(x)"
+_SYNTAX = (
+    "fields, numbers, texts, lists, + - * / // %, comparisons, in, and, or, not, length(x), "
+    "any(x == 3)"
+)
 
 _MAX_LENGTH = 10_000
 """Characters of a condition."""
@@ -62,7 +66,10 @@ class Condition:
     def holds(self, values: Mapping[str, Values], classes: Mapping[str, Sequence[str]]) -> Values:
         """Returns whether the condition holds for each sample. A text that is compared with a field
         is the name of a class, where its classes have names. Raises `ValueError`."""
-        fields = {name: exact(field) for name, field in values.items()}
+        fields = {
+            name: Rows.of(field) if has_rows(field) else exact(field)
+            for name, field in values.items()
+        }
         return _Evaluation(fields, classes).truth(self._tree)
 
 
@@ -76,7 +83,7 @@ def _fields(node: ast.expr, depth: int = 0) -> Iterator[str]:
             yield name
         case ast.Constant(value=int() | float() | str()):
             pass
-        case ast.Call(func=ast.Name(id="length"), args=[one], keywords=[]):
+        case ast.Call(func=ast.Name(id="length" | "any"), args=[one], keywords=[]):
             inner = [one]
         case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=one):
             inner = [one]
@@ -109,7 +116,9 @@ def _items(node: ast.expr) -> list[ast.expr]:
 class _Evaluation:
     """The values of the nodes of a condition."""
 
-    def __init__(self, fields: Mapping[str, Values], classes: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, fields: Mapping[str, Values | Rows], classes: Mapping[str, Sequence[str]]
+    ) -> None:
         self._fields, self._classes = fields, classes
         self._count = len(next(iter(fields.values())))
 
@@ -126,14 +135,13 @@ class _Evaluation:
     def _value(self, node: ast.expr) -> Values:
         match node:
             case ast.Name(id=name):
-                return self._fields[name]
+                return self._one_each(name)
+            case ast.Call(func=ast.Name(id="any"), args=[inner]):
+                return self._any(inner)
             case ast.Constant(value=value):
                 return exact(np.array(value, object if isinstance(value, str) else None))
             case ast.Call(args=[inner]):
-                texts = self._value(inner)
-                if not is_text(texts):
-                    raise ValueError(f"has the length of a number; {ast.unparse(inner)} is no text")
-                return np.array([len(text) for text in texts.flat], np.int64).reshape(texts.shape)
+                return self._length(inner)
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 return ~self.truth(inner)
             case ast.UnaryOp(operand=inner):
@@ -162,6 +170,43 @@ class _Evaluation:
             holds[rows] = _Evaluation(some, self._classes).truth(node)
         return holds
 
+    def _one_each(self, name: str) -> Values:
+        field = self._fields[name]
+        if isinstance(field, Rows):
+            raise ValueError(
+                f"compares {name!r}, which has any number of rows in a sample; write "
+                f"any({name} == 3), or length({name}) > 0"
+            )
+        return field
+
+    def _length(self, node: ast.expr) -> Values:
+        field = self._fields[node.id] if isinstance(node, ast.Name) else None
+        if isinstance(field, Rows):
+            return field.counts
+        texts = self._value(node)
+        if not is_text(texts):
+            raise ValueError(
+                f"has the length of a number; {ast.unparse(node)} is no text, and has no rows"
+            )
+        return np.array([len(text) for text in texts.flat], np.int64).reshape(texts.shape)
+
+    def _any(self, node: ast.expr) -> Values:
+        """Returns whether a comparison holds for one row of each sample."""
+        fields = {name: self._fields[name] for name in _fields(node)}
+        rows = [field for field in fields.values() if isinstance(field, Rows)]
+        if not rows:
+            raise ValueError(f"has no field with rows in any, at {ast.unparse(node)}")
+        counts = rows[0].counts
+        flat = {
+            name: field.of_rows(name, counts)
+            if isinstance(field, Rows)
+            else np.repeat(field, counts)
+            for name, field in fields.items()
+        }
+        samples = np.repeat(np.arange(self._count), counts)
+        holds = _Evaluation(flat, self._classes).truth(node)
+        return np.bincount(samples[holds], minlength=self._count) > 0
+
     def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Values:
         if isinstance(right, ast.List | ast.Tuple):
             ours = self._value(left)
@@ -181,7 +226,7 @@ class _Evaluation:
         the number of the class."""
         match other, node:
             case ast.Name(id=field), ast.Constant(value=str() as text):
-                if not is_text(self._fields[field]):
+                if not is_text(self._value(other)):
                     return np.array(_class_number(field, [*self._classes.get(field, ())], text))
         return self._value(node)
 

@@ -115,7 +115,9 @@ class WhereSource(_Around):
         from infeed_mixtures.known import field_values  # noqa: PLC0415 - it loads TensorFlow
 
         condition = Condition(self.where)
-        values = {name: field_values(source, name, self.kind) for name in condition.fields}
+        values = {
+            name: field_values(source, name, self.kind, with_rows=True) for name in condition.fields
+        }
         try:
             holds = condition.holds(values, source.classes)
         except (ValueError, TypeError) as error:

@@ -131,7 +131,6 @@ def plan_indexed(
         placed = _Placed.of(source, in_graph)
         spec = replace(_spec(name, definition, order, placed, own), parts=parts)
         spec = replace(spec, targets=target_specs(definition.targets, spec.element_spec))
-        refuse_other_targets(source.shown, spec.targets, placed.origins)
         if removed or definition.skip:
             names = {"pipeline": name, "fingerprint": own}
             lineage = skip_lineage(order, definition.skip, spec.batch_size, **names)
@@ -157,27 +156,27 @@ def plan_indexed(
 
 @dataclass(frozen=True)
 class _Placed:
-    """The steps that stay at the server, the others, the fields that are sent, the names of their
-    classes, and the field of the source that each still is."""
+    """The steps that stay at the server, the others, the fields that are sent, and the names of
+    their classes."""
 
     host: list[Step]
     finish: tuple[FinishTransform, ...]
     wire_spec: Spec
     classes: Mapping[str, tuple[str, ...]]
-    origins: Mapping[str, str]
 
     @classmethod
     def of(cls, source: Source, steps: Sequence[Step]) -> _Placed:
         refuse_mixed_classes(source.shown, steps)
         stages, origins = sample_graph.trace(source, steps)
+        refuse_other_targets(source.shown, steps, origins)
         refuse_torn_pictures(source, steps, stages)
         host, finish = plan_finish(steps, stages)
         if host == list(steps[: len(host)]):
             sent = stages[len(host)]
         else:
             sent = sample_graph.trace(source, host).stages[-1]
-        classes = followed_classes(source, origins)
-        return cls(host, finish, sample_graph.field_specs(sent), classes, origins)
+        classes = followed_classes(source, origins[-1])
+        return cls(host, finish, sample_graph.field_specs(sent), classes)
 
 
 def _spec(

@@ -173,13 +173,16 @@ def target_specs(targets: Mapping[str, Target], fields: Spec) -> tuple[TargetSpe
     """Returns what a trainer can know of the targets that it gets beside their pictures."""
     sent = {field.name for field in fields}
     return tuple(
-        TargetSpec(
-            *(name, target.of, type(target).__name__.lower()),
-            format=getattr(target, "format", ""),
-            normalized=getattr(target, "normalized", False),
-        )
-        for name, target in targets.items()
-        if {name, target.of} <= sent
+        target_spec(name, target) for name, target in targets.items() if {name, target.of} <= sent
+    )
+
+
+def target_spec(name: str, target: Target) -> TargetSpec:
+    """Returns a target's field, picture, kind and units."""
+    return TargetSpec(
+        *(name, target.of, type(target).__name__.lower()),
+        format=getattr(target, "format", ""),
+        normalized=getattr(target, "normalized", False),
     )
 
 

@@ -83,11 +83,11 @@ def columns_function(
 
 
 class Traced(NamedTuple):
-    """The fields before each step and after the last, and the field of the source, by its name at
-    the end, whose classes each still has."""
+    """The fields before each step and after the last, and the field of the source, by its name
+    there, whose classes each still has."""
 
     stages: list[Specs]
-    origins: Mapping[str, str]
+    origins: list[Mapping[str, str]]
 
 
 def trace(source: Source, steps: Sequence[Step]) -> Traced:
@@ -101,12 +101,13 @@ def trace_columns(
 ) -> Traced:
     """Traces the steps as `trace` does, over columns that `parse` turns into a sample."""
     stages: list[Specs] = []
-    origins: dict[str, str] = {}
+    origins: list[Mapping[str, str]] = []
 
     def traced(columns: Sample, key: tf.Tensor) -> Sample:
         sample = parse(columns)
         stages.append(_specs(sample))
         origin = {id(value): name for name, value in sample.items()}
+        origins.append({name: name for name in sample})
         kept = [sample]  # an id means this tensor as long as it lives
         for step in steps:
             before, sample = sample, _apply_located(step, sample, key)
@@ -115,7 +116,8 @@ def trace_columns(
             same = before.keys() & sample.keys() if step[1].keeps_classes else set()
             for field in same & (step[1].fields() or set()):
                 origin[id(sample[field])] = origin.get(id(before[field]), "")
-        origins.update({n: origin[id(value)] for n, value in sample.items() if id(value) in origin})
+            named = {name: origin.get(id(value), "") for name, value in sample.items()}
+            origins.append({name: field for name, field in named.items() if field})
         return sample
 
     wrapped = tf.function(traced, autograph=False)
@@ -158,9 +160,12 @@ def _field_spec(name: str, spec: tf.TensorSpec) -> FieldSpec:
             f"{', '.join(DATA_TYPES)}"
         )
     if not spec.shape.is_fully_defined():
+        rows = spec.shape.rank and spec.shape[0] is None and spec.shape[1:].is_fully_defined()
         raise ConfigError(
             f"field {name!r} ends with the shape {format_shape(spec.shape)}, which varies from "
             "sample to sample; batches have fixed shapes: end with resize to a size, a crop, pad, "
             "or `tf.ensure_shape` in your own function"
+            + f"; with a row for each box, list it in with: [{name}] of the boxes"
+            * bool(rows)
         )
     return FieldSpec(name, data_type, tuple(spec.shape.as_list()))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from infeed.shared.errors import ConfigError, within
 from infeed.shared.spec import TargetSpec
+from infeed_server.pipeline.moved_targets import MoveTargets, target_spec
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.fields import Rename
@@ -13,18 +14,21 @@ from infeed_server.transforms.movement import Geometry
 
 
 def refuse_other_targets(
-    shown: Mapping[str, TargetSpec], targets: Sequence[TargetSpec], origins: Mapping[str, str]
+    shown: Mapping[str, TargetSpec], steps: Sequence[Step], origins: Sequence[Mapping[str, str]]
 ) -> None:
-    """Raises `ConfigError` for a target that is not what the source has; `origins` has the field of
-    the source of each field."""
-    for target in targets:
-        known = shown.get(origins.get(target.field, ""))
-        if known is not None and _options(target) != _options(known):
-            raise ConfigError(
-                f"{_options(target)} contradicts the source, whose {known.field!r} is "
-                f"{_options(known)}; write that",
-                at=("targets", target.field),
-            )
+    """Raises `ConfigError` for a target that is not what the source has; `origins[i]` has the field
+    of the source of each field before step i."""
+    for (_, step), fields in zip(steps, origins, strict=False):
+        if not isinstance(step, MoveTargets):
+            continue
+        for target in (target_spec(*named) for named in step.targets.items()):
+            known = shown.get(fields.get(target.field, ""))
+            if known is not None and _options(target) != _options(known):
+                raise ConfigError(
+                    f"{_options(target)} contradicts the source, whose {known.field!r} is "
+                    f"{_options(known)}; write that",
+                    at=("targets", target.field),
+                )
 
 
 def refuse_mixed_classes(shown: Mapping[str, TargetSpec], steps: Sequence[Step]) -> None:

@@ -113,8 +113,8 @@ class Source(ABC):
         return {}
 
     def whole_field(self, name: str) -> npt.NDArray[Any] | None:
-        """Returns a field of all samples, a number or a byte string each; None where it would be
-        necessary to read them."""
+        """Returns a field of all samples, each a number, a byte string or an array of its rows;
+        None where it would be necessary to read them."""
         return self.known_fields().get(name)
 
     def order(self, plain: SampleOrder) -> SampleOrder:

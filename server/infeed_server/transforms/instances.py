@@ -85,10 +85,11 @@ class Boxes(_Rows):
     """Share of a box's area that stays visible at least; a transform drops one with less."""
 
     def move(self, sample: Sample, name: str, moved: Moved) -> Sample:
+        shape = sample[name].shape
+        if sample[name].dtype == tf.string or shape.rank != 2 or shape[1] not in (4, None):
+            raise wrong_shape(name, sample[name], "[n, 4]")
         rows = self.rows(sample, name)
         boxes = _floats(rows[name])
-        if boxes.shape.rank != 2 or boxes.shape[1] not in (4, None):
-            raise wrong_shape(name, rows[name], "[n, 4]")
         with tf.control_dependencies(self._require_boxes(boxes, name)):
             boxes = tf.identity(boxes)
         if moved.after is None:
@@ -141,9 +142,10 @@ class Keypoints(_Rows):
     has them swapped."""
 
     def move(self, sample: Sample, name: str, moved: Moved) -> Sample:
+        shape = sample[name].shape
+        if sample[name].dtype == tf.string or not shape.rank or shape[-1] not in (2, 3):
+            raise wrong_shape(name, sample[name], "[..., 2] or [..., 3]")
         points = _floats(sample[name])
-        if not points.shape.rank or points.shape[-1] not in (2, 3):
-            raise wrong_shape(name, points, "[..., 2] or [..., 3]")
         xy, seen = points[..., :2], points[..., 2:]
         if self.outside == "mark" and seen.shape[-1] == 0:
             raise ConfigError(f"targets.{name}: outside: mark needs a third number, the visibility")

@@ -24,6 +24,8 @@ ARRAYS = {
     "label": LABELS,
     "word": np.array([b"ab", b"abc"] * 50, object),
     "pair": np.zeros((100, 2)),
+    "quad": np.zeros((100, 4)),
+    "grid": np.zeros((100, 3, 2)),
     "small": (np.arange(100) % 10).astype(np.uint8),
     "large": np.arange(100).astype(np.uint64) + np.uint64(2**63 - 50),
     "half": (np.arange(100) / 2).astype(np.float16),
@@ -82,6 +84,28 @@ def test_a_condition_is_evaluated_for_all_samples(text: str, expected: Any) -> N
     assert found.tolist() == expected.tolist()
 
 
+LABELS_OF_BOXES = np.empty(4, object)
+LABELS_OF_BOXES[:] = [np.array(row, np.int64) for row in ([], [1], [2, 1, 0], [0])]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("length(label) > 0", [1, 2, 3]),
+        ("any(label == 'cat')", [1, 2]),
+        ("any(label in [2, 3]) or length(label) == 0", [0, 2]),
+        ("length(label) > 0 and not any(label != 0)", [3]),
+        ("any(label + n == 4)", [2]),  # one value of a sample goes with each row
+    ],
+)
+def test_a_condition_on_rows_is_evaluated_for_all_samples(text: str, expected: Any) -> None:
+    fields = {"label": LABELS_OF_BOXES, "n": np.arange(4)}
+    condition = Condition(text)
+    known = {name: fields[name] for name in condition.fields}
+    found = condition.holds(known, {"label": ["ant", "cat", "cow"]})
+    assert np.flatnonzero(found).tolist() == expected
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -124,11 +148,14 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
         ("word < 3", "compares a text with a number, at word"),
         ("x + 1 in ['a']", "compares a text with a number"),
         ("word * 99999999999 == 'a'", "has a text in"),
-        ("length(x) == 1", "has the length of a number; x is no text"),
+        ("length(x) == 1", "has the length of a number; x is no text, and has no rows"),
         (f"x * 1{'0' * 400} / 2 > 1", "has an integer beyond the range of floats"),
         ("label == 'cat'", "no class of 'label', which has no names"),
         ("x > 1000", "no sample has"),
-        ("pair > 3", r"'pair' has the shape \(2,\) .* list the ids .* in remove"),
+        ("pair > 3", r"compares 'pair', which has any .*; write any\(pair == 3\), or length"),
+        ("any(x > 3)", "has no field with rows in any, at x > 3"),
+        ("any(pair + quad > 3)", "has 'quad' in any, beside a field with other rows"),
+        ("any(grid > 3)", "has 'grid' in any, with 2 values in each row; it takes one"),
     ],
 )
 def test_a_condition_that_fits_no_samples_is_an_error(text: str, problem: str) -> None:
@@ -197,14 +224,20 @@ def test_a_field_that_is_not_known_is_read(
 ) -> None:
     with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
         for number in range(20):
-            feature = {"n": tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))}
+            values = {"n": [number], "rows": [number % 5, number % 3]}
+            feature = {
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+                for name, value in values.items()
+            }
             example = tf.train.Example(features=tf.train.Features(feature=feature))
             writer.write(example.SerializeToString())
-    source = {"tfrecord": str(tmp_path / "a.tfrecord"), "features": {"n": "int64"}}
+    features = {"n": "int64", "rows": {"type": "int64", "shape": [2]}}
+    source = {"tfrecord": str(tmp_path / "a.tfrecord"), "features": features}
     with caplog.at_level(logging.WARNING):
         chosen = opened(source=source, where="n >= 15")
     assert len(chosen) == 5
     assert "reads all 20 samples" in caplog.text
+    assert len(opened(source=source, where="any(rows == 4) and length(rows) > 1")) == 4
 
 
 @pytest.mark.parametrize(
@@ -216,6 +249,7 @@ def test_a_field_that_is_not_known_is_read(
         ({"where": "x.real"}, "^where: should have fields"),
         ({"part": [0, 0.5], "add": [{"arrays": ARRAYS}]}, "in each source, beside add"),
         ({"balance": {"field": "y"}}, "no field 'y'"),
+        ({"balance": {"field": "pair"}}, r"balance takes one value; mix parts .* any\(pair == 0\)"),
     ],
 )
 def test_impossible_selections_are_refused(options: Any, problem: str) -> None:

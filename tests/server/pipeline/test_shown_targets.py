@@ -43,14 +43,17 @@ def plan(targets: Any, *transforms: Any) -> None:
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        ({"boxes": {"normalized": True, "pad": 2}}, r"{format: xyxy, normalized: true} contra"),
-        ({"boxes": {"format": "xywh", "pad": 2}}, r"{format: xywh} contradicts the source, whose"),
+        ({"normalized": True, "pad": 2}, r"{format: xyxy, normalized: true} contra"),
+        ({"format": "xywh", "pad": 2}, r"{format: xywh} contradicts the source, whose"),
     ],
 )
 def test_other_boxes_than_the_source_has_are_refused(written: Any, problem: str) -> None:
     rename = {"rename": {"fields": {"boxes": "box"}}}
     with pytest.raises(ConfigError, match="targets.box: .*" + problem):
-        plan({"box": written, "mask": "mask"}, rename, FLIP)
+        plan({"box": {"boxes": written}, "mask": "mask"}, rename, FLIP)
+    for later in (rename, {"drop": {"fields": ["image"]}}):  # what is sent does not decide
+        with pytest.raises(ConfigError, match="targets.boxes: .*" + problem):
+            plan({"boxes": {"boxes": written}, "mask": "mask"}, FLIP, later)
 
 
 def test_the_boxes_of_the_source_are_taken() -> None:

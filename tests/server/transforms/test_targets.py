@@ -208,6 +208,7 @@ def test_a_mask_keeps_its_channels_and_type() -> None:
             "targets.t.mask.fill: 4294967295 is beyond 16777216",
         ),
         (Boxes(), {"t": [[1.0]]}, r"targets.t: the field holds float32\[1, 1\], not \[n, 4\]"),
+        (Boxes(), {"t": b"png"}, r"targets.t: the field holds bytes\[\], not \[n, 4\]"),
         (Boxes(**{"with": ["x"]}), {"t": BOXES}, "targets.t: with: no rows in 'x'; fields: "),
         (Boxes(pad=2), {"t": BOXES, "t_count": 1}, "pad: there is a field 't_count'; rename it"),
         (Keypoints(), {"t": [1.0]}, r"holds float32\[1\], not \[..., 2\] or \[..., 3\]"),

@@ -83,6 +83,14 @@ class RowFields(ImageFields):
         return tf.reshape(values, [-1, *rows.shape[1:]])
 
     @override
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        if name not in self._fields:
+            return None
+        values = np.empty(len(self._begins) - 1, object)
+        values[:] = np.split(self._fields[name], self._begins[1:-1])
+        return values
+
+    @override
     def digest(self, index: int) -> bytes:
         parts = (rows[self._rows(index)].tobytes() for rows in self._fields.values())
         return b"".join([self._names, *parts])

@@ -41,7 +41,10 @@ def _has_offset(text: str) -> bool:
 
 
 def _equal(values: Array, text: str, names: Sequence[str]) -> Array:
-    """Returns whether each value is the one in a text, which can be the name of a class."""
+    """Returns whether each value, or one of each array of rows, is the one in a text, which can be
+    the name of a class."""
+    if values.dtype == object and len(values) and isinstance(values[0], np.ndarray):
+        return np.array([_equal(rows, text, names).any() for rows in values])
     if values.dtype.kind in "SUO":
         return np.asarray(values == (text if values.dtype.kind == "U" else text.encode()))
     try:

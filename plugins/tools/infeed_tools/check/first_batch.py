@@ -7,14 +7,21 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import NamedTuple
 
-from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.errors import ConfigError, InfeedError, SourceError
 from infeed_python.daemon_executor import DaemonExecutor
 from infeed_server.config.document import Problem
+from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.load import FilePipelines, place_of
 from infeed_server.runtime.engine_factory import build
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback
+from infeed_tools.check.rules import unit_findings
+from infeed_tools.check.scan import scan_samples
+
+_LOOKED_AT = 64
+"""Samples whose targets are looked at."""
 
 DATASET_TIMEOUT_SECONDS = 60.0
 """Time for the first batch of a dataset: TensorFlow waits forever for a tf.data service that is
@@ -53,9 +60,20 @@ def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstB
     engine = build(name, definition, Monitor(), progress)
     try:
         engine.warm_up()
-        return FirstBatch(classes=engine.spec.classes, decoder=engine.figures().decoder)
+        made = FirstBatch(classes=engine.spec.classes, decoder=engine.figures().decoder)
+        if definition.targets and isinstance(engine, IndexedEngine):
+            _check_units(definition, engine.plan)
+        return made
     finally:
         engine.close()
+
+
+def _check_units(definition: Pipeline, plan: IndexedPlan) -> None:
+    """Raises `ConfigError` for a target whose first samples have other units than it says."""
+    count = min(_LOOKED_AT, len(plan.source) - len(plan.removed))
+    report = scan_samples(plan, count, 0, lambda _: None)
+    for path, problem in unit_findings(definition, report.ranges):
+        raise ConfigError(problem, at=path)
 
 
 def _make_within_timeout(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstBatch:

@@ -42,18 +42,24 @@ def value_findings(
                 yield path, text
 
 
-def target_findings(definition: Pipeline, ranges: Sequence[FieldRange]) -> Iterator[Finding]:
-    """Yields targets whose coordinates have other units than they say, and boxes that all go."""
+def unit_findings(definition: Pipeline, ranges: Sequence[FieldRange]) -> Iterator[Finding]:
+    """Yields targets whose coordinates have other units than they say: some samples show it."""
     for name, target in definition.targets.items():
         if (before := _before_moves(definition, ranges, name)) is None or before.is_empty:
             continue
         is_normalized, path = getattr(target, "normalized", None), ("targets", name)
         if is_normalized and before.maximum > _MAX_UNIT:
             yield path, f"values of {_span(before)} are pixels; leave normalized out"
-        elif is_normalized is False and before.maximum <= 1:
+        elif is_normalized is False and 0 < before.maximum <= 1:
             yield path, f"values of {_span(before)} are shares; write normalized: true"
-        elif (counted := row_counts(definition, ranges).get(name)) and not counted[1]:
-            yield path, f"none of {counted[0]} boxes is in the picture behind the transforms"
+
+
+def lost_findings(definition: Pipeline, ranges: Sequence[FieldRange]) -> Iterator[Finding]:
+    """Yields boxes that are all lost."""
+    for name, (before, after) in row_counts(definition, ranges).items():
+        if before and not after:
+            problem = f"none of {before} boxes is in the picture behind the transforms"
+            yield ("targets", name), problem
 
 
 def row_counts(definition: Pipeline, ranges: Sequence[FieldRange]) -> dict[str, tuple[int, int]]:

@@ -22,7 +22,7 @@ from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Sour
 from infeed_tools.check.measures import Measures
 from infeed_tools.check.ranges import SOURCE_STAGE
 from infeed_tools.check.report import PipelineReport
-from infeed_tools.check.rules import row_counts, target_findings, value_findings
+from infeed_tools.check.rules import lost_findings, row_counts, unit_findings, value_findings
 from infeed_tools.check.sample_reader import SampleReader
 
 _NO_LABEL_STAGE = "labels"
@@ -82,14 +82,13 @@ def scan_pipeline(
                 count = len(source) - len(plan.removed)
                 count = min(count, limit or count)
                 with closing(plan.source), scanning(name, count) as advance:
-                    report = _scan_indexed(plan, count, max_examples, advance)
+                    report = scan_samples(plan, count, max_examples, advance)
     except InfeedError as error:
         return PipelineReport(name), [doc.problem(place_of(error, name), error.problem)]
     report.rows = row_counts(definition, report.ranges)
-    findings = [
-        *value_findings(definition.transforms, report.ranges),
-        *target_findings(definition, report.ranges),
-    ]
+    findings = [*value_findings(definition.transforms, report.ranges)]
+    units = [*unit_findings(definition, report.ranges)]
+    findings += units or lost_findings(definition, report.ranges)
     return report, [doc.problem(("pipelines", name, *path), text) for path, text in findings]
 
 
@@ -132,7 +131,7 @@ def _scan_dataset(
     return report
 
 
-def _scan_indexed(
+def scan_samples(
     plan: IndexedPlan, count: int, max_examples: int, advance: Advance
 ) -> PipelineReport:
     """Scans the first `count` samples that are not removed, as the first epoch with the pipeline's

@@ -58,6 +58,10 @@ class ImageFields(ABC):
         """Returns the fields that are known of all images."""
         return {}
 
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        """Returns what `Source.whole_field` does."""
+        return self.known_fields().get(name)
+
     def close(self) -> None:  # noqa: B027 - of those that read files
         """Ends what reads."""
 

@@ -154,6 +154,9 @@ class ImageReader(Source):
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
         return self.labels.known_fields() if self.labels else {}
 
+    def whole_field(self, name: str) -> npt.NDArray[Any] | None:
+        return self.labels.whole_field(name) if self.labels else None
+
     def close(self) -> None:
         if self.labels:
             self.labels.close()

@@ -54,6 +54,7 @@ def test_a_sample_has_its_annotations(open_labels: Any, written: Any, parse: Par
     assert first["label"].tolist() == [1]
     assert last["boxes"].tolist() == [[1, 2, 4, 6], [0.5, 0, 1.5, 1]]
     assert (last["label"].tolist(), last["iscrowd"].tolist()) == ([0, 1], [1, 0])
+    assert [labels.tolist() for labels in source.whole_field("label")] == [[1], [], [0, 1]]
     assert bare["boxes"].shape == (0, 4)
     assert bare["label"].shape == (0,)
 

@@ -28,6 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / "photos" / f"{number}.jpg").write_bytes(jpeg(number))
     (folder / "photos" / "bad.jpg").write_bytes(b"not an image")
     np.savez(folder / "x.npz", x=np.arange(8))
+    boxes = np.tile(np.float32([3, 4, 8, 9]), (4, 1, 1))
+    np.savez(folder / "boxes.npz", image=np.zeros((4, 9, 9, 3), np.uint8), boxes=boxes)
     (folder / "modules_of_first_batch.py").write_text(
         "import numpy as np, tensorflow as tf\n"
         "from tests.plugins.tools.check.test_first_batch import NEVER\n\n"
@@ -60,6 +62,7 @@ def problem(folder: Path, text: str, *, with_bad_samples: bool = True) -> str:
     return "" if found.problem is None else str(found.problem).removeprefix(f"{file}:")
 
 
+BOXES = "source: {arrays: boxes.npz}\n    batch: 2\n    targets: {boxes: {boxes: "
 PHOTOS = (
     "source: {images: photos}\n    batch: {size: 2}\n    on_error: substitute\n    transforms: "
 )
@@ -89,6 +92,10 @@ PHOTOS = (
         (
             "source: {arrays: x.npz}\n    batch: {size: 9}",
             "4: pipelines.p.batch.size: 9 is larger than the data set, which has 8 samples",
+        ),
+        (
+            BOXES + "{normalized: true, pad: 2}}}",
+            "5: pipelines.p.targets.boxes: values of 3 to 9 are pixels; leave normalized out",
         ),
     ],
 )
