@@ -15,6 +15,7 @@ import pytest
 import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tools import pin
 
 import infeed
 from infeed.shared.spec import Guarantee
@@ -101,6 +102,15 @@ def test_every_direct_requirement_is_pinned_within_its_range(project: dict[str, 
         name = canonicalize_name(requirement.name)
         if name != "infeed":
             assert requirement.specifier.contains(pins.get(name, "none")), requirement
+
+
+def test_every_pin_installs_on_the_oldest_python_of_make(monkeypatch):
+    newer = SimpleNamespace(metadata={"Name": "x", "Requires-Python": ">=3.11.5"}, version="1")
+    unlimited = SimpleNamespace(metadata={"Name": "y"}, version="1")
+    assert pin.too_new() == []
+
+    monkeypatch.setattr(pin, "distributions", lambda: [newer, unlimited])
+    assert pin.too_new() == ["x 1 needs Python >=3.11.5"]
 
 
 def test_documented_make_targets_exist():
