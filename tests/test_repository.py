@@ -106,7 +106,7 @@ def test_every_direct_requirement_is_pinned_within_its_range(project: dict[str, 
 
 def test_every_pin_installs_on_the_oldest_python_of_make(monkeypatch):
     newer = SimpleNamespace(metadata={"Name": "x", "Requires-Python": ">=3.11.5"}, version="1")
-    unlimited = SimpleNamespace(metadata={"Name": "y"}, version="1")
+    unlimited = SimpleNamespace(metadata={"Name": "y", "Requires-Python": None}, version="1")
     assert pin.too_new() == []
 
     monkeypatch.setattr(pin, "distributions", lambda: [newer, unlimited])

@@ -35,7 +35,7 @@ def too_new() -> list[str]:
     return [
         f"{item.metadata['Name']} {item.version} needs Python {python}"
         for item in distributions()
-        if (python := item.metadata.get("Requires-Python"))
+        if (python := item.metadata["Requires-Python"])
         and OLDEST_PYTHON not in SpecifierSet(python)
     ]
 

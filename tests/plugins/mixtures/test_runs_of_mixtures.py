@@ -13,6 +13,7 @@ import infeed
 from infeed.audit import DeliveryCounter, audit
 from infeed.shared.errors import InvalidRequestError
 from infeed_runs.change.amend import amend
+from infeed_runs.change.diff import diff
 from infeed_server.pipeline.load import parse
 
 SIZES = {"web": 40, "books": 60}
@@ -84,6 +85,26 @@ def test_a_run_goes_on_with_other_weights(serve: Any) -> None:
         whole = np.concatenate([batch["x"] for batch in feed])
     assert np.array_equal(np.concatenate(seen + [batch["x"] for batch in rest]), whole)
     assert (np.concatenate([batch.source for batch in rest[4:]]) == "code").sum() == 176
+
+
+def test_a_stage_alone_is_a_change(serve: Any) -> None:
+    before, after = definition(), definition([{"from": 160, "weights": {"web": 1, "books": 2}}])
+    server = serve({"both": before})
+    with infeed.connect(str(server.address), "both", epochs=1) as feed:
+        list(feed)
+        state = feed.state()
+    amended = amend(state, 16, {"both": after}, was={"both": before})
+    change = "source.stages.0: with {from: 160, weights: {web: 1, books: 2}}"
+    assert [str(one) for one in amended.changes] == [change]
+
+
+def test_diff_states_other_weights(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("old.yaml", "new.yaml")]
+    files[0].write_text(text(tmp_path, "epoch: 128"))
+    files[1].write_text(files[0].read_text().replace("weight: 1", "weight: 1/2", 1))
+    found = diff(*(f"{file}:both" for file in files))
+    assert [str(change) for change in found.changes] == ["source.mix.web.weight: 1 -> 1/2"]
+    assert found.samples
 
 
 def test_weights_of_steps_that_were_taken_stay(serve: Any) -> None:

@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from infeed.shared.spec.segment import Segment
 from infeed_runs.change.definitions import Opened
+from infeed_runs.change.options import option_changes
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.moved_targets import targets_identity
@@ -57,6 +58,9 @@ def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) ->
             there = set(other.removed)
             gone = [index for index in one.removed if index not in there]
             _add_samples(changes, "removed samples", one, gone, is_new)
+    if old.source.arrangement != new.source.arrangement:
+        options = option_changes("source", old.definition.source, new.definition.source)
+        changes += [Change(*option) for option in options]
     for name, describe in _TEXTS.items():
         was, now = describe(old.definition), describe(new.definition)
         # A first removal states what it does by its samples.
