@@ -40,6 +40,7 @@ pipelines:
     transforms:
       - rand_augment: {{field: image}}
       - one_hot: {{field: label, depth: {CLASSES}, on_value: 0.9, off_value: 0.025}}
+      - random_erasing: {{field: image, value: null, at: trainer}}
       - mix_pairs: {{field: image, {mix}}}
       - normalize: {{field: image, scale: 255.0}}
     batch: {{size: {size}}}
@@ -172,7 +173,8 @@ def test_bits_are_those_of_positions_everywhere(serve: Any, tmp_path: Path) -> N
         at = (np.arange(len(image)) // 2) % 3 == rank
         np.testing.assert_array_equal(found, image[at])
     with infeed.connect(str(one.address), "n", epochs=2) as feed:
-        assert [field.data_type for field in feed.spec.wire_spec] == ["uint8", "int64", "float32"]
+        sent = [field.data_type for field in feed.spec.wire_spec]
+        assert sent == ["uint8", "int64", "int32", "float32"]
         assert [field.name for field in feed.spec.element_spec] == ["image", "label"]
         for _ in range(3):
             next(feed)
