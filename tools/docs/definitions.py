@@ -100,12 +100,13 @@ def _transforms(transforms: Mapping[str, type[Transform]]) -> Table:
 
 
 def _transform_options(transforms: Mapping[str, type[Transform]]) -> Table:
-    rows = [
-        (code(name), *row)
-        for name, transform in transforms.items()
-        for field, row in _option_rows(transform).items()
-        if field not in ("field", "given_name")
-    ]
+    """Returns the options, with a row for all transforms that have the same one."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, transform in transforms.items():
+        for field, row in _option_rows(transform).items():
+            if field not in ("field", "given_name"):
+                names.setdefault(row, []).append(code(name))
+    rows = [(", ".join(equal), *row) for row, equal in names.items()]
     return Table(("transform", "option", "type", "default", "meaning"), rows)
 
 
