@@ -112,13 +112,8 @@ class Source(ABC):
         return {}
 
     def whole_field(self, name: str) -> npt.NDArray[Any] | None:
-<<<<<<< HEAD
-        """Returns a field of all samples, each a number, a byte string or an array of its rows;
-        None where it would be necessary to read them."""
-=======
-        """Returns one field of all samples, numbers or byte strings; None if that would require
-        reading the samples."""
->>>>>>> h/prose
+        """Returns one field of all samples, each a number, a byte string or an array of its rows;
+        None if that would require reading the samples."""
         return self.known_fields().get(name)
 
     def order(self, plain: SampleOrder) -> SampleOrder:

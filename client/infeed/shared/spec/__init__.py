@@ -107,16 +107,10 @@ class OneHot:
 
 @dataclass(frozen=True)
 class MixPairs:
-<<<<<<< HEAD
-    """Mixes pixels and labels of slots 2i and 2i + 1, as `draws` of slot 2i says: the other's share
-    of the pixels, in 256 parts, and of the label; top, left, bottom and right of a rectangle that
-    has the other's pixels. The batch has no field `draws` afterwards. With a `partner`, the field
-    for the other's label, labels stay, and `own_share` has the share of each."""
-=======
     """Mixes pixels and labels of slots 2i and 2i + 1, as the `draws` of slot 2i specify: the
     other's share of the pixels (in 256ths) and of the label; top, left, bottom and right of a
-    rectangle with the other's pixels. The field `draws` is then removed."""
->>>>>>> h/prose
+    rectangle with the other's pixels. The field `draws` is then removed. With a `partner`, a new
+    field for the other's label, labels stay, and `own_share` holds each one's share."""
 
     field: str
     label: str
