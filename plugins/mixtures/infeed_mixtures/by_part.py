@@ -36,6 +36,10 @@ class ByPart(Transform):
         return any(step.random for _, _, steps in self._parts for _, step in steps)
 
     @property
+    def class_fields(self) -> set[str]:
+        return {field for _, source, _ in self._parts for field in source.classes}
+
+    @property
     def draw_name(self) -> str:
         return self.name
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from infeed.shared.errors import ConfigError
+from infeed.shared.errors import ConfigError, within
 from infeed_mixtures.by_part import MIX, ByPart
 from infeed_mixtures.mixed import Course, MixedSource
 from infeed_mixtures.mixture import Mixture
 from infeed_mixtures.union import unite
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
+from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.moved_targets import with_targets
 from infeed_server.pipeline.sample_cache import take_cache
+from infeed_server.pipeline.sample_graph import trace
 from infeed_server.sources.base import Source
 from infeed_server.sources.concat import ConcatSource, difference
 
@@ -34,6 +36,9 @@ def join(
     ):
         united = unite(opened)
         moved = [with_targets(some, part.targets) for some, part in zip(steps, parts, strict=True)]
+        for name, part, some in zip(names, united, moved, strict=True):
+            with within(MIX, name):
+                part.classes = followed_classes(part, trace(part.source, some).origins[-1])
         transforms = [ByPart.of([*zip(names, united, moved, strict=True)])]
         opened = united
     try:

@@ -116,6 +116,7 @@ def trace_columns(
             same = before.keys() & sample.keys() if step[1].keeps_classes else set()
             for field in same & (step[1].fields() or set()):
                 origin[id(sample[field])] = origin.get(id(before[field]), "")
+            origin.update({id(sample[field]): field for field in step[1].class_fields})
             named = {name: origin.get(id(value), "") for name, value in sample.items()}
             origins.append({name: field for name, field in named.items() if field})
         return sample

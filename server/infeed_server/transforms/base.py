@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -48,6 +48,11 @@ class Transform(Definition):
     """The option that YAML may give alone: `map: module:attr` is `map: {function: module:attr}`."""
     keeps_classes: ClassVar[bool] = False
     """Whether the one field that it changes still is the number of a class, or has its entry."""
+
+    @property
+    def class_fields(self) -> Collection[str]:
+        """The fields that it makes with the source's classes of the same name."""
+        return ()
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:

@@ -227,6 +227,17 @@ def test_other_classes_are_an_error_with_both(tmp_path: Path) -> None:
     mix = {name: {"source": source} for name, source in sources.items()}
     with pytest.raises(ConfigError, match="b has the column 'label' where 0 is 'cat', not 'ant'"):
         plan_of(mix)
+    same = {name: {"source": sources["a"]} for name in "ab"}
+    same["b"]["transforms"] = [{"rename": {"fields": {"label": "x", "image": "y"}}}]
+    same["b"]["transforms"] += [{"rename": {"fields": {"x": "label", "y": "image"}}}]
+    assert plan_of(same).spec.classes == {"label": ("ant", "cat")}
+    for part in (mix, same):  # the names are those behind the transforms
+        for one in part.values():
+            one["transforms"] = [{"rename": {"fields": {"label": "kind"}}}]
+    assert plan_of(same).spec.classes == {"kind": ("ant", "cat")}
+    mix["b"]["transforms"] += [{"cast": {"field": "kind", "dtype": "int64"}}]
+    with pytest.raises(ConfigError, match="b has the column 'kind' where 0 is 'cat', not 'ant'"):
+        plan_of(mix)
 
 
 def test_removed_samples_have_substitutes_of_their_part() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import infeed
 from infeed import Shard
+from infeed.cli import new_app
 
 WEIGHTS = {"web": 3, "books": 1}
 
@@ -52,6 +54,11 @@ def test_a_mixture_is_served_by_weight(serve: Any, text: str) -> None:
     joined = [np.concatenate([a["x"], b["x"]]) for a, b in zip(*ranks, strict=True)]
     assert np.array_equal(np.concatenate(joined), x)
     assert all({"web", "books"} == {*np.concatenate([b.source for b in rank])} for rank in ranks)
+
+
+def test_the_steps_of_a_sample_are_shown_with_its_part(serve: Any, text: str) -> None:
+    arguments = ["when", str(serve(text).address), "both@5", "40", "--timeout", "120"]
+    assert "books.npz, part books: 1 slots" in CliRunner().invoke(new_app(), arguments).stdout
 
 
 def test_a_mixture_resumes_on_another_world_size(serve: Any, text: str) -> None:

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -16,7 +17,7 @@ from infeed.cli.model_options import option, with_models
 from infeed.cli.output import new_console, print_json, print_line
 from infeed.rpc.channel import open_transport
 from infeed.run import Run
-from infeed.shared.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec, parts_of
 from infeed.shared.spec.segment import epoch_at
 from infeed.v1 import feed_service_pb2 as service
 from infeed_runs.look.run_options import RunName, RunOptions
@@ -71,7 +72,11 @@ def when(
     stated = loaded.sizes(0)
     size = run_options.batch_size or stated[0] or spec.batch_size
     ranks = run_options.world_size or stated[1] or 1
-    documents = [_to_json(loaded, one, size, ranks) for one in found.samples]
+    parts = parts_of(spec.parts, np.array([one.sample_id for one in found.samples], np.int64))
+    documents = [
+        {"part": part, **_to_json(loaded, one, size, ranks)}
+        for part, one in zip(parts.tolist(), found.samples, strict=True)
+    ]
     _note_earlier_steps(loaded)
     if run_options.as_json:
         print_json({"epochs": epochs, "samples": documents, "more": found.more})
@@ -80,6 +85,7 @@ def when(
     for document in documents:
         count = len(document["visits"])
         words = [f"sample {document['sample_id']}", *[document["file"]] * bool(document["file"])]
+        words += [f"part {document['part']}"] * bool(document["part"])
         words += ["removed"] * document["is_removed"]
         print_line(console, f"{', '.join(words)}: {count} slots in {epochs} epochs")
         table = Table("step", "rank", "slot", "epoch", "position", "", box=SIMPLE_HEAD)
