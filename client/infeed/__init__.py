@@ -59,7 +59,7 @@ _LAZY_NAMES = {
     "connect": "infeed.client",
     "spec": "infeed.served",
 }
-"""Name → the module that has it. Commands that connect to no server load none of these."""
+"""Public name → its module. Commands that connect to no server load none of these modules."""
 
 
 def __getattr__(name: str) -> Any:
@@ -75,13 +75,13 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Returns the public names, without the modules that this one imports."""
+    """Returns the public names, without the modules imported here."""
     return sorted([*__all__, *_LAZY_MODULES, *_added().names()])
 
 
 @cache
 def _added() -> Door:
-    """Returns the names that installed packages add: the entry points of the group `infeed`."""
+    """Returns the names that installed packages add through the entry point group `infeed`."""
     from infeed.shared.doors import Door  # noqa: PLC0415 - reads the installed packages
 
     return Door("infeed", "name")

@@ -1,4 +1,4 @@
-"""Adapters of other packages: their names in modules of `infeed`, and the extras that they need."""
+"""Adapters from other packages: their names in `infeed`'s modules, and the extras they need."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from infeed.shared.errors import ConfigError, MissingExtraError
 
 
 def require(module: str, title: str) -> None:
-    """Raises `MissingExtraError` if the framework of an adapter is not installed, without an import
-    of it."""
+    """Raises `MissingExtraError` if an adapter's framework is not installed; does not import it."""
     if find_spec(module) is None:
         raise MissingExtraError(f"infeed.{module} needs {title}: pip install 'infeed[{module}]'")
 
 
 def added_names(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the `__getattr__` and the `__dir__` of a module whose names other packages add by the
-    entry points of the group with its name. They are imported on first use: this takes seconds. A
-    name that several packages add is a `ConfigError`."""
+    """Returns `__getattr__` and `__dir__` for a module whose names other packages add, through the
+    entry point group named after it. Each name is imported on first use, which takes seconds. A
+    name added by several packages is a `ConfigError`."""
     door = Door(module, f"name of {module}")
 
     @cache

@@ -12,16 +12,16 @@ from infeed.shared.spec import Array, parts_of
 
 
 class Batch(dict[str, Array]):
-    """A dict of field name → array, slots first, with the origin of each slot.
+    """A dict of field name → array (slots first) that also knows where each slot comes from.
 
     start       the position of its first slot
     epoch       the epoch of its first slot, from 0
-    sample_ids  int64 for each slot: the sample's number in the source, -1 for an empty slot
+    sample_ids  int64 for each slot: the sample's index in the source, -1 for an empty slot
     mask        bool for each slot: whether it holds a sample. In an empty slot a field is zero, or
                 what the option `empty` has for it
     source      str for each slot: the part of a mixture that has its sample; empty without parts
 
-    For JAX it is a container as a dict is: `jax.tree.map(f, batch)` returns a plain dict.
+    JAX treats it as a container, like a dict: `jax.tree.map(f, batch)` returns a plain dict.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Batch(dict[str, Array]):
         )
 
     def replaced(self, arrays: Mapping[str, Array]) -> Batch:
-        """Returns a batch of the same slots with other arrays."""
+        """Returns a batch with the same slots and other arrays."""
         return Batch(
             arrays,
             start=self.start,

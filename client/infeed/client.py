@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def check_options(options: Mapping[str, Any], adapter: Callable[..., object]) -> FeedOptions:
-    """Returns the options of `connect`, checked. Raises `TypeError` for a name that is none, and
-    `InvalidRequestError` or `CursorError` for a value, also where an adapter connects later.
-    `adapter` is the function, or `__init__`, that was called."""
+    """Checks the options of `connect` and returns them, even where an adapter connects later.
+    Raises `TypeError` for an unknown name, and `InvalidRequestError` or `CursorError` for a bad
+    value. `adapter` is the function or `__init__` that the user called."""
     for name in options.keys() - set(OPTION_NAMES):
         parameters = inspect.signature(adapter).parameters
         known = dict.fromkeys([*parameters, *OPTION_NAMES])
@@ -46,7 +46,7 @@ def check_options(options: Mapping[str, Any], adapter: Callable[..., object]) ->
 
 
 def check_target(target: object, options: ConnectOptions) -> None:
-    """Raises `InvalidRequestError` for no target, also where an adapter connects later."""
+    """Raises `InvalidRequestError` for an invalid target, even where an adapter connects later."""
     check_text("target", target, '"127.0.0.1:7470"')
     if options.get("transport") is None:
         parse_target(str(target))
@@ -54,7 +54,7 @@ def check_target(target: object, options: ConnectOptions) -> None:
 
 @document_options
 def connect(target: str, pipeline: str, **options: Unpack[ConnectOptions]) -> Feed:
-    """Opens a feed and starts to prefetch its batches.
+    """Opens a feed and starts prefetching its batches.
 
     target             `host:port`, `dns:///host:port`, `unix:/path`, or several servers separated
                        by commas, all of which are used
@@ -69,7 +69,7 @@ def _open_feed(target: str, pipeline: str, options: FeedOptions) -> Feed:
     if options.shard is None:
         warn_of_equal_batches(
             f"the feed of {pipeline!r} has no shard",
-            "shard=infeed.Shard(rank, world_size), or infeed.Shard() if each shall read all",
+            "shard=infeed.Shard(rank, world_size), or infeed.Shard() to read all in each",
         )
     transport = open_transport(target, options.token, options.tls, options.transport)
     try:
@@ -83,8 +83,8 @@ def _open_feed(target: str, pipeline: str, options: FeedOptions) -> Feed:
 
 
 def fetch_plan(target: str, pipeline: str, options: FeedOptions) -> FeedPlan:
-    """Returns the plan of the feed that `connect` opens with these options, without a stream.
-    Raises what `connect` raises."""
+    """Returns the plan of the feed that `connect` would open with these options, without opening a
+    stream. Raises what `connect` raises."""
     check_text("pipeline", pipeline, '"photos"')
     transport = open_transport(target, options.token, options.tls, options.transport)
     try:

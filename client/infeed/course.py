@@ -1,7 +1,7 @@
 """Course of a run: where its steps lie in the sample stream, over all ranks. Arithmetic only.
 
-A position alone does not tell its step: at its end a pass leaves out, or pads, the samples that do
-not fill a step, and the next pass begins behind them.
+A position alone does not determine its step: a pass drops or pads the last samples that do not fill
+a step, and the next pass begins after them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from infeed.shared.spec.segment import Segment
 
 @dataclass(frozen=True)
 class Course:
-    """The steps of a run from one on: `step` begins at position `start`, and each takes `stride`.
+    """The steps of a run from `step` on: it begins at position `start`, and each takes `stride`.
 
-    end     the position at which the first pass ends, or the feed; None: it is endless
-    length  positions of each later pass; None: there is none, or it is not known
+    end     the position at which the first pass, or the feed, ends; None: it is endless
+    length  positions of each later pass; None: there is no later pass, or the length is unknown
     pads    whether the last step of a pass can have empty slots
     """
 
@@ -62,29 +62,29 @@ class Course:
 
     @property
     def end_step(self) -> int | None:
-        """The step behind the first pass; None if it is endless."""
+        """The step after the first pass; None if the pass is endless."""
         return None if self.end is None else self.step + self._steps_in(self.end - self.start)
 
     def part_of(self, step: int) -> Course:
-        """Returns the pass that has a step. Raises `InvalidRequestError` if there is none."""
+        """Returns the pass that contains a step. Raises `InvalidRequestError` if there is none."""
         if step < self.step:
             raise InvalidRequestError(
-                f"step {step} lies before step {self.step}, position {self.start}, at which the "
-                "run's batch size, world size or passes changed; give a cursor from before that",
+                f"step {step} lies before step {self.step}, position {self.start}, where the "
+                "run's batch size, world size or passes changed; give a cursor saved before that",
                 step=step,
             )
         if self.end_step is None or step < self.end_step:
             return replace(self, length=None)
         if not self.length or not (per_pass := self._steps_in(self.length)):
             raise InvalidRequestError(
-                f"the run has no step {step}: it ends at position {self.end}, with step "
-                f"{self.end_step - 1}; give a cursor of the run that goes on there",
+                f"the run has no step {step}: it ends with step {self.end_step - 1}, at position "
+                f"{self.end}; give a cursor of the run that continues there",
                 step=step,
             )
         return self._later((step - self.end_step) // per_pass)
 
     def part_at(self, position: int) -> Course:
-        """Returns the pass that has a position, which is not before `start`."""
+        """Returns the pass that contains a position, which must not lie before `start`."""
         if self.end is None or not self.length or position < self.end:
             return replace(self, length=None)
         return self._later((position - self.end) // self.length)
@@ -95,13 +95,14 @@ class Course:
         return part.start + (step - part.step) * self.stride
 
     def steps_at(self, position: int) -> int:
-        """Returns the number of steps of the run that had ended at a position."""
+        """Returns how many steps of the run had ended at a position."""
         part = self.part_at(position)
         steps = part.step - (part.start - position) // self.stride
         return steps if part.end_step is None else min(steps, part.end_step)
 
     def place(self, position: int) -> tuple[int, int] | None:
-        """Returns the step that has a position, and the offset in it; None if none has it."""
+        """Returns the step that contains a position, and the offset within it; None if there is
+        none."""
         part = self.part_at(position)
         step, offset = divmod(position - part.start, self.stride)
         step += part.step
@@ -110,7 +111,7 @@ class Course:
         return step, offset
 
     def followed_by(self, feed: Course) -> Course:
-        """Returns the course of a run that goes on with a feed of the same sizes, whose course
+        """Returns the course of a run continued by a feed with the same sizes, whose own course
         counts from step 0."""
         part = self.part_at(feed.start)
         if self.stride == feed.stride:
@@ -123,11 +124,11 @@ class Course:
         return self.changed_to(feed)
 
     def changed_to(self, feed: Course) -> Course:
-        """Returns the course of a feed that goes on with other sizes or passes."""
+        """Returns the course of a feed that continues with other sizes or passes."""
         return replace(feed, step=self.steps_at(feed.start))
 
     def _later(self, number: int) -> Course:
-        """Returns a pass behind the first one."""
+        """Returns a pass after the first one."""
         assert self.end is not None
         assert self.end_step is not None
         assert self.length is not None

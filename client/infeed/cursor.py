@@ -20,18 +20,18 @@ from infeed.shared.spec.segment import Lineage, read_lineage
 CURSOR_VERSION = 1
 
 _ALGORITHM = 2
-"""Digits at the begin of a fingerprint that state by which algorithm of infeed batches are made."""
+"""Leading digits of a fingerprint, which tell the version of infeed's batch-making algorithm."""
 
 MAX_POSITION = 1 << 62
-"""The largest position that a server accepts: ends of steps behind it still fit into 64 bits."""
+"""The largest position that a server accepts: the end of a step there still fits into 64 bits."""
 
 MAX_WORLD_SIZE = 1 << 16
-"""Ranks of a job that a server accepts."""
+"""The largest world size that a server accepts."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One trainer of several: rank `rank` of `world_size`. Raises `InvalidRequestError`."""
+    """One trainer's share: rank `rank` of `world_size`. Raises `InvalidRequestError`."""
 
     rank: int = 0
     world_size: int = 1
@@ -49,10 +49,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class Cursor:
-    """The progress of a run: `position` samples were delivered, over all ranks. `resumable` False:
-    the run cannot continue there; JSON has it then only. `segments` are the parts of an amended
-    run, up to this one; JSON has them only where there are some. The sizes are the last feed's, and
-    with the course tell the steps of the run; they bind no other feed. Cursors of 0.1 lack them."""
+    """The progress of a run: `position` samples were delivered, over all ranks. `resumable` is
+    False if the run cannot continue there, and `segments` are the parts of an amended run so far;
+    JSON omits both otherwise. The sizes are those of the last feed; with the course they determine
+    the run's steps, but they do not bind the next feed. Cursors of 0.1 lack them."""
 
     pipeline: str
     fingerprint: str
@@ -78,7 +78,7 @@ class Cursor:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any] | Cursor) -> Cursor:
-        """Parses what `Feed.state()` returned. Raises `CursorError`."""
+        """Parses a result of `Feed.state()`. Raises `CursorError`."""
         if isinstance(state, Cursor):
             return state
         if not isinstance(state, Mapping):
@@ -126,26 +126,26 @@ class Cursor:
             )
             if is_of_other_algorithm(self.fingerprint, spec.fingerprint):
                 details += (
-                    " (this run was begun with an infeed that keys its draws otherwise: finish it "
-                    "with servers of that version, or connect without state to begin again)"
+                    " (the run began with an infeed whose random draws differ: finish it with "
+                    "servers of that version, or connect without state to start again)"
                 )
             elif "fingerprint" in differing:
                 details += (
-                    " (the definition, data or TensorFlow has changed: restore it, use `infeed "
-                    "amend`, or connect without state to restart)"
+                    " (the definition, data or TensorFlow version has changed: restore it, use "
+                    "`infeed amend`, or connect without state to start again)"
                 )
             raise CursorError(
                 f"the cursor belongs to another run: {details}", differs=", ".join(differing)
             )
         if not self.resumable or (self.position and not spec.guarantee.can_resume):
             raise CursorError(
-                f"pipeline {spec.name!r} guarantees no order, so it cannot resume at position "
-                f"{self.position} of the cursor; connect without state to restart"
+                f"pipeline {spec.name!r} guarantees no order, so it cannot resume at the "
+                f"cursor's position {self.position}; connect without state to start again"
             )
 
     def last_course(self, stride: int) -> Course:
-        """Returns the course that the cursor lies in; with `stride`, of a cursor of 0.1, which does
-        not tell it, from its position on."""
+        """Returns the course around the cursor. A cursor of 0.1 does not record it: then the course
+        begins at its position, with `stride`."""
         if self.course is not None:
             return self.course
         if self.segments:
@@ -153,7 +153,7 @@ class Cursor:
         return Course(self.position // stride, self.position, stride)
 
     def moved_to(self, position: int) -> Cursor:
-        """Returns the cursor of a run that goes on at another position."""
+        """Returns the cursor of the same run at another position."""
         course = self.course
         if course is not None:
             steps = course.steps_at(self.position)
@@ -180,8 +180,8 @@ class Cursor:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """The positions that one rank takes, step by step, from `base`; a batch takes `stride`, and
-    `position_count` is None if it is endless or unknown."""
+    """The positions that one rank takes, step by step, from `base` on. Each batch takes `stride`
+    positions; `position_count` is None if endless or unknown."""
 
     base: int
     shard: Shard
@@ -212,16 +212,16 @@ class ShardPlan:
         return start, min(self.stride, max(0, self.position_count - start))
 
     def min_position_count(self, step: int) -> int:
-        """Returns the positions that the data must have for this step to exist on every rank."""
+        """Returns how many positions the data must have for every rank to have this step."""
         begin = self.base + step * self.global_stride
         return begin + (self.global_stride if self.remainder == "drop" else 1)
 
     def step_end(self, step: int) -> int:
-        """Returns the end position of a step, over all ranks; the data may end before it."""
+        """Returns the position at which a step ends on all ranks; the data may end earlier."""
         return self.base + (step + 1) * self.global_stride
 
     def position_after(self, steps: int) -> int:
-        """Returns the position of the run when every rank has taken that many steps."""
+        """Returns the run's position after every rank has taken this number of steps."""
         position = self.base + steps * self.global_stride
         if self.position_count is None:
             return position
@@ -229,13 +229,13 @@ class ShardPlan:
 
     @property
     def course(self) -> Course:
-        """The steps of a run that begins with these."""
+        """The course of a run that begins with these steps."""
         pads = self.remainder == "pad"
         return Course(0, self.base, self.global_stride, self.position_count, pads=pads)
 
 
 def is_of_other_algorithm(fingerprint: str, served: str) -> bool:
-    """Returns whether an infeed that makes other batches has made a fingerprint."""
+    """Returns whether a fingerprint comes from a version of infeed that makes other batches."""
     return fingerprint[:_ALGORITHM] != served[:_ALGORITHM]
 
 

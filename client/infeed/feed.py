@@ -26,36 +26,36 @@ from infeed.wire.received import ReceivedBatch
 log = logging.getLogger(__name__)
 
 STALL_WARNING_INTERVAL_SECONDS = 20.0
-"""Wait for a batch after which a warning is logged; doubles with each further warning."""
+"""Seconds to wait for a batch before a warning is logged; doubles with each further warning."""
 
 
 class Feed(Iterator[Batch]):
     """Iterates over the batches of one rank, in order, each once.
 
-    Call `close`, or use it in `with`. A feed belongs to the process that opened it, and raises
+    Call `close`, or use a `with` statement. A feed belongs to the process that opened it and raises
     `FeedClosedError` after a fork: start workers with `spawn` and connect in each.
     """
 
     spec: PipelineSpec
-    """The spec that the server sent: name, `sample_count`, `fingerprint` and more."""
+    """The pipeline's spec from the server: name, `sample_count`, `fingerprint` and more."""
     element_spec: Spec
     """Name, data type and shape of each field of one sample, without the slots dimension."""
     classes: Mapping[str, tuple[str, ...]]
-    """The name of each class by its number, of each field whose classes have names."""
+    """Class names by field; a class's number is the index of its name."""
     pending_transforms: tuple[FinishTransform, ...]
-    """The finish transforms that the batches still need, with `finish="none"`."""
+    """The finish transforms still to be applied to each batch, under `finish="none"`."""
     guarantee: Guarantee
-    """The guarantee of order, delivery and resume."""
+    """The guarantee of order, delivery and resuming."""
     batch_size: int
     """Slots of every batch."""
     steps: int | None
-    """Batches from the feed's beginning to its end; None if endless or unknown."""
+    """Total number of batches in the feed; None if endless or unknown."""
     shard: Shard
     """Rank and world size."""
     endless: bool
-    """Whether the feed has no end, as without `epochs` and `steps`."""
+    """Whether the feed never ends: neither `epochs` nor `steps` was given."""
     empty: Mapping[str, float]
-    """The option `empty`: the values of fields in empty slots, where they are not zero."""
+    """The option `empty`: nonzero values of fields in empty slots."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Feed(Iterator[Batch]):
         self._connect_again = connect_again
         self._prefetcher = prefetcher
         self._shard_plan = plan.shard_plan
-        """Unlike the feed plan's, with the end of the data as soon as a delivered batch has it."""
+        """The feed plan's shard plan, with the end of the data once a batch has revealed it."""
         self._recorder = prefetcher.recorder
         self._tracer = prefetcher.tracer
         self._pid = os.getpid()
@@ -83,49 +83,49 @@ class Feed(Iterator[Batch]):
         self._ended = False
         """Whether `next` has raised `StopIteration`."""
         self._warned_of_state = False
-        # A feed that is dropped without close() must not keep its threads running. Stopped at the
-        # exit of the interpreter, it would raise an error in a daemon thread that reads it.
+        # A feed dropped without close() must not keep its threads running. At interpreter exit it
+        # is left alone: stopping it would raise an error in a daemon thread that reads it.
         weakref.finalize(self, prefetcher.stop).atexit = False
         prefetcher.start()
 
     @property
     def has_next(self) -> bool:
-        """Whether `next` would return, or raise, without a wait."""
+        """Whether `next` would return or raise without waiting."""
         return bool(self._ready.items)
 
     @property
     def steps_left(self) -> int | None:
-        """Batches that are still to be delivered; None if endless or unknown."""
+        """Batches not yet delivered; None if endless or unknown."""
         return None if self.steps is None else self.steps - self.delivered
 
     @property
     def delivered(self) -> int:
-        """Batches that were delivered."""
+        """Batches delivered so far."""
         return self._ready.progress.steps
 
     @property
     def ends_empty(self) -> bool:
-        """Whether the data end before this rank's last batch, so that all its slots are empty."""
+        """Whether all slots of this rank's last batch are empty: the data ends before it."""
         steps = self.steps or 0
         return steps > 0 and not self._plan.shard_plan.batch_range(steps - 1)[1]
 
     @property
     def first_step(self) -> int:
-        """Steps of the run before this feed; of a cursor of 0.1, which has no number of steps, as
-        many of this feed's as its samples fill."""
+        """Steps of the run before this feed. A cursor of 0.1 does not count steps: its samples are
+        divided by this feed's step size."""
         plan = self._plan
         return (plan.options.steps or (plan.course.steps_at(plan.shard_plan.base),))[0]
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Steps in an epoch, over all ranks, for Keras' `fit`: whole ones, and the padded one of a
-        feed of one epoch; 1 if a step has more than an epoch; None if unknown."""
+        """Steps in an epoch, over all ranks, for Keras' `fit`: the whole steps, plus the padded one
+        if the feed has one epoch; 1 if a step is larger than an epoch; None if unknown."""
         return self._plan.steps_per_epoch
 
     @property
     def may_mask(self) -> bool:
         """Whether a batch can have empty slots."""
-        # A data set whose elements are batches may end every epoch with a partial batch.
+        # A dataset of batches may end every epoch with a partial batch.
         ends = bool(self._plan.contract.opening.epochs) or bool(self.spec.batch_stride)
         padded = ends and self._plan.shard_plan.remainder == "pad"
         return padded or self.spec.on_error == "mask"
@@ -135,12 +135,12 @@ class Feed(Iterator[Batch]):
         return self._plan.length()
 
     def __bool__(self) -> bool:
-        """Returns True, also for a feed without batches or without a length."""
+        """Returns True, even for a feed without batches or without a length."""
         return True
 
     def __iter__(self) -> Feed:
-        """Returns the feed itself: a second loop continues after the last delivered batch, or
-        raises `FeedClosedError` after the end."""
+        """Returns the feed itself. A second loop continues after the last delivered batch; after
+        the end it raises `FeedClosedError`."""
         if self._ended:
             raise FeedClosedError(
                 f"the feed of {self.spec.name!r} has ended: all of its batches were delivered. "
@@ -151,14 +151,14 @@ class Feed(Iterator[Batch]):
     def next(self, timeout: float | None = None) -> Batch:
         """Returns the next batch; raises `StopIteration` after the last, `StallError` at a timeout.
 
-        After a `StallError`, or an exception of a signal handler such as `KeyboardInterrupt`, the
-        next call returns the batch: nothing is lost. Raises also `FeedClosedError`, and the error
-        that ended the feed, after all batches before it.
+        No batch is lost after a `StallError`, or an exception from a signal handler such as
+        `KeyboardInterrupt`: the next call returns it. Also raises `FeedClosedError`, and the error
+        that ended the feed, once all earlier batches are delivered.
         """
         requested_at = time.monotonic()
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, endless=True)
-        register_with_jax(Batch)  # JAX may be imported after all batches were received
+        register_with_jax(Batch)  # JAX may have been imported after the last batch was received
         while True:
             ready = self._wait_for_item(requested_at, timeout)
             item = ready.item
@@ -187,11 +187,11 @@ class Feed(Iterator[Batch]):
     __next__ = next  # noqa: A003 - this class's `next`, without a frame between it and the loop
 
     def state(self, steps: int | None = None) -> dict[str, Any]:
-        """Returns the cursor after the last delivered batch, a dict that JSON can encode.
+        """Returns the cursor after the last delivered batch, as a JSON-serialisable dict.
 
-        `connect(..., state=...)` resumes there, with any world size. Without a guarantee of resume
-        it has `"resumable": False`, and the first one logs a warning. With `steps` it is the cursor
-        after that number of batches, for a consumer that takes batches in advance.
+        `connect(..., state=...)` resumes there, with any world size. If the pipeline cannot resume,
+        the cursor has `"resumable": False` and the first call logs a warning. `steps` gives the
+        cursor after that number of batches, for a consumer that reads ahead.
         """
         if steps is not None:
             steps = check_integer("steps", steps, 0, self.delivered)
@@ -200,24 +200,25 @@ class Feed(Iterator[Batch]):
         if not cursor.resumable and not self._warned_of_state:
             self._warned_of_state = True
             log.warning(
-                "%s guarantees no order, so a run cannot resume from this state: after a restart "
-                "of the trainer, connect without state",
+                "%s guarantees no order, so no run can resume from this state: after restarting "
+                "the trainer, connect without state",
                 self.spec.name,
             )
         return cursor.to_json()
 
     def again(self) -> Feed:
-        """Returns another feed with the same arguments: it begins where this one began."""
+        """Opens another feed with the same arguments, beginning where this one began."""
         self._check_open()
         assert self._connect_again is not None
         return self._connect_again()
 
     def stats(self) -> Stats:
-        """Returns the statistics so far: waits and rates; print them for a summary."""
+        """Returns the statistics so far, waits and rates; print them for a summary."""
         return self._prefetcher.stats(has_ended=self._ended, closed=self._closed)
 
     def follow(self, earlier: Stats) -> None:
-        """Adds the statistics of earlier feeds to `stats`, where each pass has a feed."""
+        """Adds the statistics of earlier feeds to `stats`, for adapters with a feed for each
+        pass."""
         self._recorder.earlier = earlier
 
     def close(self) -> None:
@@ -255,7 +256,7 @@ class Feed(Iterator[Batch]):
             raise FeedClosedError(f"the feed of {self.spec.name!r} was closed; connect again")
 
     def _wait_for_item(self, requested_at: float, timeout: float | None) -> ReadyItem:
-        """Waits for the next item; logs a warning about each long wait without a timeout."""
+        """Waits for the next item; without a timeout, logs a warning about each long wait."""
         warn_at = requested_at + STALL_WARNING_INTERVAL_SECONDS
         deadline = math.inf if timeout is None else requested_at + timeout
         while True:

@@ -2,7 +2,7 @@
 
 `FeedDataset` is a `grain.IterDataset` over the batches of a feed, and its iterator's state is the
 feed's cursor. `Checkpointable`, `CheckpointSave` and `CheckpointRestore` save the state of any
-Grain iterator with Orbax, and restore it on another number of processes.
+Grain iterator with Orbax and can restore it on a different number of processes.
 """
 
 from __future__ import annotations

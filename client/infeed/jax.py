@@ -10,7 +10,7 @@
     for batch in batches:
         params = step(params, batch["image"], batch["label"])
 
-Importing it initialises no backend, so `jax.distributed.initialize` may follow.
+The import initialises no backend, so you may call `jax.distributed.initialize` afterwards.
 """
 
 from __future__ import annotations

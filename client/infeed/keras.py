@@ -1,7 +1,7 @@
 """Keras adapters: batches for `fit`, `evaluate` and `predict`, and a callback with the cursor.
 
-`generator` is for the JAX and torch backends, and imports neither Keras nor TensorFlow; on the
-TensorFlow backend, `infeed.tensorflow.from_generator` has its place. `FeedCheckpoint` saves a model
+`generator` serves the JAX and torch backends and imports neither Keras nor TensorFlow; on the
+TensorFlow backend, use `infeed.tensorflow.from_generator` instead. `FeedCheckpoint` saves a model
 with the feed's cursor on all three.
 """
 

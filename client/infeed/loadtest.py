@@ -1,11 +1,11 @@
-"""Load test of servers by simulated trainers:
+"""Load test of servers with simulated trainers:
 
     from infeed.loadtest import LoadPlan, run_load, summarize
 
     tally = run_load("127.0.0.1:7470", "photos", LoadPlan(trainers=8, step_ms=20))
     print(summarize(tally).verdict)
 
-An installed package adds the names by the entry points of the group `infeed.loadtest`.
+An installed package adds the names through the entry point group `infeed.loadtest`.
 """
 
 from infeed.adapters import added_names

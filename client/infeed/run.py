@@ -1,4 +1,4 @@
-"""Run: the steps of a training, by segments and passes."""
+"""Run: a training job's steps, by segments and passes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infeed.shared.spec.segment import Lineage, Segment
 
 @dataclass(frozen=True)
 class Run:
-    """A run from its first step on. `seed` None: the pipeline's."""
+    """A run from its first step on; `seed` None means the pipeline's."""
 
     pipeline: str
     seed: int | None = None
@@ -30,18 +30,18 @@ class Run:
 
     @property
     def lineage(self) -> Lineage:
-        """The segments of an amended run; empty for another."""
+        """The segments of an amended run; empty if the run was never amended."""
         return () if self.cursor is None else self.cursor.segments
 
     def at_step(self, step: int) -> Segment | None:
-        """Returns the segment that has a step; None for a run without segments."""
+        """Returns the segment that contains a step; None for a run without segments."""
         check_integer("step", step, 0, MAX_POSITION)
         return next((one for one in reversed(self.lineage) if one.step <= step), None)
 
     def part_of(self, step: int, stride: int) -> Course:
-        """Returns the steps around a step that lie evenly: a pass of a segment. `stride` is for a
-        run without a cursor, which is one endless pass. Raises `InvalidRequestError` for a step
-        that the run has not, or that its cursor does not tell."""
+        """Returns the evenly spaced steps around a step: one pass of a segment. A run without a
+        cursor is one endless pass with `stride`. Raises `InvalidRequestError` for a step that the
+        run does not have or that its cursor does not record."""
         segment, cursor = self.at_step(step), self.cursor
         if cursor is None:
             return Course(0, 0, stride)
@@ -50,15 +50,15 @@ class Run:
             return Course.of_segment(segment)
         if cursor.course is None and cursor.position and not self.lineage:
             raise InvalidRequestError(
-                "the cursor, as one of infeed 0.1, does not tell its steps; if each had as many "
-                "samples, and no pass left any out, add to it: "
-                '"course": {"step": 0, "start": 0, "stride": samples of a step, of all ranks}'
+                "the cursor comes from infeed 0.1, which did not record steps; if all steps had "
+                'the same number of samples and no pass dropped any, add to it: "course": '
+                '{"step": 0, "start": 0, "stride": samples of a step, of all ranks}'
             )
         return course.part_of(step)
 
     def place(self, position: int, stride: int) -> tuple[int, int] | None:
-        """Returns the step that has a position, and the offset in it; None if no step has it, or
-        the cursor does not tell. `stride` is for a run without a cursor."""
+        """Returns the step that contains a position, and the offset within it; None if no step
+        does, or the cursor does not record it. `stride` is for a run without a cursor."""
         course = self.cursor.last_course(stride) if self.cursor else Course(0, 0, stride)
         for segment, following in pairwise(self.lineage):
             if segment.start <= position < following.start:
@@ -66,8 +66,8 @@ class Run:
         return course.place(position)
 
     def sizes(self, step: int) -> tuple[int | None, int | None]:
-        """Returns the batch size and the number of ranks of a step, by its segment or by the
-        cursor; None where neither states it."""
+        """Returns a step's batch size and number of ranks, from its segment or the cursor; None
+        where neither records them."""
         stated: Segment | Cursor | None = self.at_step(step)
         cursor = self.cursor
         if stated is None or (cursor and cursor.course and step >= cursor.course.step):
@@ -75,7 +75,7 @@ class Run:
         return (stated.batch_size, stated.world_size) if stated else (None, None)
 
     def parts(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yields the steps [first, end) in ranges, each of which lies in a pass of a segment."""
+        """Yields the steps [first, end) in ranges, each within one pass of one segment."""
         while first < end:
             ends = [segment.step for segment in self.lineage if segment.step > first]
             following = self.part_of(first, 1).end_step
@@ -85,12 +85,12 @@ class Run:
 
     def up_to(self, first: int, end: int) -> Run:
         """Returns the run as it was at the steps [first, end), without later segments. Raises
-        `InvalidRequestError` unless they lie in one part of it."""
+        `InvalidRequestError` unless the steps lie in one part of the run."""
         part = next(self.parts(first, end))
         if part != (first, end):
             raise InvalidRequestError(
-                f"steps ({first}, {end}) lie in several passes or segments of the run; the first "
-                f"of them has steps {part}; ask for each part"
+                f"steps ({first}, {end}) span several passes or segments of the run; the first "
+                f"of them has the steps {part}; request each part separately"
             )
         segment = self.at_step(first)
         if segment is None or segment is self.lineage[-1]:

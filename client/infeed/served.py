@@ -1,4 +1,4 @@
-"""Served pipeline: what a training can know of its data before it opens a feed."""
+"""Served pipeline: what a training job can learn about its data before it opens a feed."""
 
 from __future__ import annotations
 
@@ -18,39 +18,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spec:
-    """The sizes, fields and classes of a pipeline, as a feed with the same options has them."""
+    """The sizes, fields and classes that a feed of a pipeline with the same options would have."""
 
     pipeline: str
     """Name of the pipeline."""
     samples: int | None
     """Samples of an epoch, over all ranks; None if unknown until they have been read."""
     steps: int | None
-    """Steps of a feed with these options, from its beginning to its end; None if endless or
-    unknown."""
+    """Total steps of a feed with these options; None if endless or unknown."""
     steps_per_epoch: int | None
-    """Steps in an epoch, as `Feed.steps_per_epoch` has them."""
+    """Steps in an epoch, as in `Feed.steps_per_epoch`."""
     batch_size: int
-    """Slots of each batch of a rank."""
+    """Slots of each rank's batch."""
     shapes: Mapping[str, tuple[int, ...]]
     """Shape of each field in a batch, slots first."""
     types: Mapping[str, str]
     """Data type of each field, by NumPy's name; `bytes` for byte strings."""
     classes: Mapping[str, tuple[str, ...]]
-    """The name of each class by its number, of each field whose classes have names."""
+    """Class names by field; a class's number is the index of its name."""
     parts: Mapping[str, int]
-    """The samples of each part of a mixture, by name; empty without parts."""
+    """Number of samples in each part of a mixture, by name; empty without parts."""
     fingerprint: str
     """Hash of everything that changes bits."""
     guarantee: Guarantee
-    """Order, delivery and resume."""
+    """The guarantees of order, delivery and resuming."""
 
 
 @document_options
 def spec(target: str, pipeline: str, **options: Unpack[ConnectOptions]) -> Spec:
     """Returns the sizes, fields and classes of a pipeline, without reading a batch.
 
-    Takes the arguments of `infeed.connect`, and raises what it raises: so `batch_size`, `shard` and
-    `epochs` give the steps that such a feed has.
+    Takes the arguments of `infeed.connect` and raises what it raises; `steps` counts the steps of a
+    feed with that `batch_size`, `shard` and `epochs`.
 
     target             address of a server, as for `infeed.connect`
     pipeline           name of the pipeline; the error for an unknown name lists the known ones

@@ -1,4 +1,4 @@
-"""Statistics of a feed, with a verdict: whether the input limits the training, and why."""
+"""Statistics of a feed, with a verdict: whether the input limits the training job, and why."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from infeed.shared.report import ServerReport, TrainerReport, merge_processes
 from infeed.shared.verdict import Verdict, judge
 
 STARVED_THRESHOLD_SECONDS = 0.001
-"""Wait for a batch from which on a step counts as starved."""
+"""Seconds of waiting for a batch from which a step counts as starved."""
 
 _MAX_WAITS = 10_000
-"""Waits that the quantiles cover: more show events of longer ago."""
+"""Number of waits that the quantiles cover: more reach further into the past."""
 
 _SUMS = ("steps", "samples", "starved_steps", "bytes", "reconnects", "left_out", "hedges")
 """Fields of `Stats` that add up over several feeds."""
@@ -27,19 +27,19 @@ class Stats:
     """The statistics of a feed so far."""
 
     steps: int
-    """Batches that the training loop received."""
+    """Batches delivered to the training loop."""
     samples: int
     """Samples in them, without empty slots."""
     first_batch_seconds: float
-    """Wait for the first batch: the start-up time, which is part of no other number."""
+    """Wait for the first batch: the start-up time. No other number includes it."""
     wait_p50_seconds: float
-    """Median of the last 10,000 waits for a batch."""
+    """Median wait for a batch, over the last 10,000."""
     wait_p99_seconds: float
-    """99th percentile of these waits."""
+    """99th percentile of the same waits."""
     wait_max_seconds: float
-    """Longest wait."""
+    """Longest wait for a batch."""
     wait_share: float
-    """Share of the time from the first batch to the last that the trainer waited, 0 to 1."""
+    """Share of the time from the first batch to the last that the trainer spent waiting, 0 to 1."""
     starved_steps: int
     """Steps that waited for more than 1 ms."""
     bytes: int
@@ -53,35 +53,35 @@ class Stats:
     waits: tuple[float, ...] = field(default=(), repr=False)
     """The last 10,000 waits for a batch."""
     reconnects: int = 0
-    """Connections that were restored after a loss."""
+    """Lost connections that were restored."""
     left_out: int = 0
-    """Times that a server was left out because it failed, while it could be reached."""
+    """How often a server that could be reached was left out because it failed."""
     hedges: int = 0
-    """Batches that were requested again, from another server or connection that was faster."""
+    """Batches requested again from a faster server or connection."""
     prefetched_bytes: int = 0
-    """Bytes on the wire of the batches that are buffered now."""
+    """Bytes of the batches buffered now, as on the wire."""
     prefetch_limit_bytes: int = 0
     """Bound on the bytes of the batches buffered and in flight."""
     servers: tuple[str, ...] = ()
-    """Addresses of the servers that were connected."""
+    """Addresses of the servers connected so far."""
     batch_rates: Mapping[str, float] = field(default_factory=dict)
-    """By open connection, `#2` for the second one to a server: batches per second while requests
-    are in flight; 0 before the first batch."""
+    """Batches per second of each open connection while requests are in flight, 0 before the first
+    batch. `#2` is the second connection to a server."""
     shared_memory: Mapping[str, str] = field(default_factory=dict)
-    """By server at a Unix socket: why its batches, or most of them, are not in shared memory; an
-    empty text if they are."""
+    """For each server at a Unix socket, why all or most of its batches are not in shared memory;
+    empty if they are."""
     report: TrainerReport = field(default_factory=TrainerReport)
-    """The last seconds of the feed, as it reports them to its servers."""
+    """The feed's last seconds, as reported to its servers."""
     server_reports: Mapping[str, ServerReport] = field(default_factory=dict)
     """The last report of each server, by address."""
     lost_servers: tuple[str, ...] = ()
     """Addresses of the servers that no longer serve the feed: gone, or left out."""
     assessment: Verdict = field(default_factory=lambda: judge([], 1, []))
-    """The verdict on the last seconds, with its parts."""
+    """The verdict on the last seconds, in its parts."""
 
     def after(self, earlier: Stats) -> Stats:
-        """Returns the statistics of this feed and of those before it, without the time between
-        them. The wait for this feed's first batch is one like the others."""
+        """Returns the statistics of this feed and the feeds before it, without the time between
+        them. The wait for this feed's first batch counts like any other."""
         first = (self.first_batch_seconds,) * bool(self.steps)
         waits = (*earlier.waits, *first, *self.waits)[-_MAX_WAITS:]
         p50, p99 = _quantiles(waits)
@@ -109,7 +109,7 @@ class Stats:
 
     @property
     def verdict(self) -> str:
-        """One line: whether the input limits the training, which part of it, and what helps."""
+        """One line: whether the input limits the training job, which part of it, and what helps."""
         return str(self.assessment)
 
     def __str__(self) -> str:
@@ -141,16 +141,16 @@ class Stats:
         return "\n  ".join(lines)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Shows the summary in a notebook, which else has every field in one line."""
+        """Shows the summary in a notebook, instead of every field on one line."""
         printer.text("..." if cycle else str(self))
 
     def _rates(self) -> list[str]:
-        """Returns a line with the batches per second of each of several connections."""
+        """Returns a line with each connection's batches per second, if there are several."""
         rates = ", ".join(f"{name} {rate:.3g}" for name, rate in self.batch_rates.items())
         return [f"batches/s by connection: {rates}"] * (len(self.batch_rates) > 1)
 
     def _saved(self) -> list[str]:
-        """Returns a line about work that the servers had already done, in their last seconds."""
+        """Returns a line about work the servers were spared in their last seconds."""
         if not self.server_reports:
             return []
         report = merge_processes(self.server_reports.values())
@@ -162,7 +162,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class Progress:
-    """Totals over the batches that were taken from a feed."""
+    """Totals over the batches taken from a feed."""
 
     steps: int = 0
     samples: int = 0
@@ -174,12 +174,12 @@ class Progress:
 
 
 class StatsRecorder:
-    """Records the wait for each batch, in constant memory. Without a lock: an interrupt, or two
-    threads at a time, can falsify one wait, but no total."""
+    """Records the wait for each batch, in constant memory and without a lock: an interrupt or a
+    second thread can falsify one wait, but no total."""
 
     def __init__(self) -> None:
         self._last = Progress()
-        """After the batch that was recorded last."""
+        """The progress after the batch recorded last."""
         self._first = Progress()
         self._first_wait = self._first_at = 0.0
         self.last_at = 0.0
@@ -187,10 +187,10 @@ class StatsRecorder:
         self._waited = self._longest = 0.0
         self._starved = 0
         self.waiting_since: float | None = None
-        """The monotonic time at which the training began to wait, while it does."""
+        """The monotonic time at which the current wait began, if the trainer is waiting."""
         self._waits: deque[float] = deque(maxlen=_MAX_WAITS)
         self.earlier: Stats | None = None
-        """The statistics of feeds before this one that `stats` includes."""
+        """Statistics of earlier feeds, which `stats` includes."""
 
     def record(self, requested_at: float, received_at: float, progress: Progress) -> None:
         """Records the wait for one batch, once, and the progress after it."""
@@ -210,11 +210,11 @@ class StatsRecorder:
 
     @property
     def first_at(self) -> float | None:
-        """The monotonic time of the first batch, before which nothing is counted."""
+        """The monotonic time of the first batch; nothing is counted before it."""
         return self._first_at if self._last.steps else None
 
     def counters(self, now: float) -> dict[str, float]:
-        """Returns the steps and waits after the first batch, with the current wait."""
+        """Returns steps and waits since the first batch, including the current wait."""
         since = self.waiting_since
         waiting = 0.0 if since is None or not self._last.steps else max(0.0, now - since)
         return {
@@ -224,10 +224,10 @@ class StatsRecorder:
         }
 
     def stats(self, progress: Progress, **others: Any) -> Stats:
-        """Returns the statistics after the batches that were taken so far, and `others`."""
+        """Returns the statistics so far, completed with `others`."""
         span = self.last_at - self._first_at
         first = self._first if span else progress
-        waits = tuple(self._waits.copy())  # a copy is atomic on free-threaded Python, too
+        waits = tuple(self._waits.copy())  # copying is atomic on free-threaded Python too
         p50, p99 = _quantiles(waits)
         own = Stats(
             steps=progress.steps,

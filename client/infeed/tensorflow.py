@@ -1,9 +1,9 @@
 """TensorFlow adapters: a `tf.data.Dataset`, eager tensors, and checkpoints.
 
 `from_generator` turns a feed into a `tf.data.Dataset`, and `FeedCheckpoint` saves a Keras model
-with the feed's cursor; `connect` gives tensors to a loop of one's own, and its cursor to
-`tf.train.Checkpoint`; `shard_of` ranks the input pipelines of a strategy. `distribute` returns a
-dataset that reads a pipeline of TensorFlow's data service straight from its workers.
+with the feed's cursor. `connect` returns tensors for your own training loop, and
+`tf.train.Checkpoint` can save its cursor. `shard_of` gives each input pipeline of a strategy its
+rank. `distribute` returns a dataset that reads straight from workers of the data service.
 """
 
 from __future__ import annotations

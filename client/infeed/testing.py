@@ -49,10 +49,10 @@ class FakeTransport:
     shuffle            whether each epoch is shuffled
     finish_transforms  `infeed.shared.spec.Cast`, `Normalize`, `OneHot`
     remainder          `"drop"` or `"pad"`
-    on_error           value in the spec; no sample fails by itself
-    length_known       whether the length is known; False: as for a dataset of unknown length
-    before_batch       called with each batch's position, on the feed's thread; can sleep (slow
-                       server) or raise `ServerUnavailableError` (lost server)
+    on_error           value reported in the spec; no fake sample ever fails
+    length_known       whether the length is known; False imitates a dataset of unknown length
+    before_batch       called with each batch's position, on the feed's thread; sleep in it to
+                       imitate a slow server, raise `ServerUnavailableError` to imitate a lost one
     """
 
     arrays: Mapping[str, Array]
@@ -127,7 +127,7 @@ class FakeTransport:
         return np.array(rows, np.int64)
 
     def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        """Yields the messages of one stream, encoded as by a server."""
+        """Yields the messages of one stream, encoded as a server would."""
         opening = next(requests).open
         if opening.fingerprint not in ("", self.spec.fingerprint):
             raise FingerprintError(
@@ -197,12 +197,12 @@ class FakeTransport:
         for key, value in self._arrays.items():
             data = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
             digest.update(f"{key} {value.dtype} {value.shape}".encode() + data)
-        return f"00{digest.hexdigest()[:30]}"  # "00": by no algorithm of a server
+        return f"00{digest.hexdigest()[:30]}"  # "00": no server's algorithm
 
 
 def _refuse_segments(opening: stream_pb2.StreamOpen) -> None:
     if opening.lineage.segments:
-        raise InvalidRequestError("FakeTransport serves no runs with segments")
+        raise InvalidRequestError("FakeTransport cannot serve a run with segments; use a server")
 
 
 @lru_cache(maxsize=16)

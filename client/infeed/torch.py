@@ -1,8 +1,8 @@
 """PyTorch adapters: feeds of tensors, and a dataset for its loaders and trainers.
 
-`connect` returns an iterator over dicts of tensors for a loop of your own; `FeedDataset` is an
-`IterableDataset` for DataLoader, StatefulDataLoader, Lightning and Accelerate, and `FeedCallback`
-saves its state in Lightning's checkpoints.
+`connect` returns an iterator over dicts of tensors for your own loop. `FeedDataset` is an
+`IterableDataset` for DataLoader, StatefulDataLoader, Lightning and Accelerate; `FeedCallback` saves
+its state in Lightning's checkpoints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transport interface between a feed and its servers: `Transport`, and the `Call` that it opens."""
+"""Transport interface between a feed and its servers: `Transport` and the `Call` that it opens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infeed.v1 import stream_pb2
 
 MIN_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
-"""Bounds on the time between two attempts to connect; it doubles with each attempt."""
+"""Bounds on the delay between attempts to connect, which doubles with each attempt."""
 
 
 class Call(Protocol):
@@ -32,7 +32,7 @@ class Call(Protocol):
         """Ends the stream at once; the reading thread gets an error. Callable from any thread."""
 
     def close(self) -> None:
-        """Frees the stream. Called by the reading thread."""
+        """Frees the stream. Only the reading thread calls it."""
 
 
 class Transport(Protocol):
@@ -49,7 +49,7 @@ class Transport(Protocol):
         """Returns the pipelines of a server, sorted by name."""
 
     def call(self, method: str, request: Message, timeout: float = 20.0) -> Any:
-        """Returns the answer to a method of FeedService that has one."""
+        """Returns the response of a FeedService method that has a single one."""
 
     def servers(self) -> tuple[str, ...]:
         """Returns the addresses of the target's servers; resolves names each time."""

@@ -118,11 +118,11 @@ def test_invalid_cursor_is_rejected(change: dict[str, Any], message: str) -> Non
         (Cursor("test", "ab12", 17, 0), "pipeline is 'test', expected 'train'"),
         (
             Cursor("train", "ff", 17, 0),
-            "'ff', expected 'ab12' .*keys its draws otherwise: finish",
+            "'ff', expected 'ab12' .*whose random draws differ: finish",
         ),
         (
             Cursor("train", "abff", 17, 0),
-            "is 'abff', .* data or TensorFlow has changed",
+            "is 'abff', .* data or TensorFlow version has changed",
         ),
         (Cursor("train", "ab12", 1, 0), "seed is 1, expected 17"),
         (Cursor("train", "ff", 1, 0), "seed is 1, expected 17; its fingerprint is 'ff'"),

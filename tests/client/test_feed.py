@@ -85,7 +85,7 @@ def test_state_that_cannot_be_resumed_is_marked_and_logged_once(
         state = feed.state()
         assert feed.state() == state
     assert state["resumable"] is False
-    message = "fake guarantees no order, so a run cannot resume from this state"
+    message = "fake guarantees no order, so no run can resume from this state"
     assert caplog.text.count(message) == 1
     with pytest.raises(CursorError, match="cannot resume"):
         connect(fake, state=json.loads(json.dumps(state)))

@@ -1,7 +1,7 @@
-"""The command line `infeed`: commands of the installed packages.
+"""The `infeed` command line, assembled from the installed packages.
 
-Each is a Typer app with one command, which the entry point of its name in the group
-`infeed.commands` adds.
+Each command is a Typer app of its own, added by the entry point of the same name in the group
+`infeed.commands`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ LOOK = "Look at servers"
 RUNS = "Order of the data"
 _FAILING = "Cannot be used here"
 PANELS = (SERVE, PREPARE, LOOK, RUNS)
-"""Titles of commands in `infeed --help`, in order."""
+"""Panels of `infeed --help`, in order."""
 
 _DOOR = Door("infeed.commands", "command")
 
 
 def main() -> None:
-    """Runs a command; prints the mistake of a user as one message, with exit status 1."""
-    # Only the command that runs is imported, unless the help lists all.
+    """Runs a command; prints a user's mistake as one message and exits with status 1."""
+    # Only the command that runs is imported; the help imports all of them.
     names = [name for name in _DOOR.names() if name in sys.argv[1:2]]
     try:
         try:
@@ -65,20 +65,19 @@ def main() -> None:
 
 
 def _write_output() -> None:
-    """Writes what standard output has in memory; ends the command with status 1 if that fails."""
+    """Flushes standard output; exits with status 1 if that fails."""
     try:
         sys.stdout.flush()
     except OSError as error:
         sys.stdout = None  # the interpreter would try again
         text = (error.strerror or str(error)).lower()
         sys.exit(1 if error.errno == errno.EPIPE else f"error: {text}")
-    except (AttributeError, ValueError):  # there is none, or the user's code has closed it
+    except (AttributeError, ValueError):  # absent, or closed by the user's code
         pass
 
 
 def new_app(names: Sequence[str] = ()) -> typer.Typer:
-    """Returns the command line with these commands; without names, with all that the installed
-    packages have."""
+    """Returns the command line with these commands, or by default with all that are installed."""
     import typer  # noqa: PLC0415 - not in the light install
 
     app = typer.Typer(
@@ -86,7 +85,7 @@ def new_app(names: Sequence[str] = ()) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="infeed COMMAND --help has the options and examples of a command.",
+        epilog="Run infeed COMMAND --help for the options and examples of a command.",
     )
 
     def print_version(wanted: bool) -> None:
@@ -100,7 +99,7 @@ def new_app(names: Sequence[str] = ()) -> typer.Typer:
 
     @app.callback(help="Ready-to-train batches over gRPC.")
     def with_version(_version: bool = version) -> None:
-        """Does nothing: the callback of the option has ended the command."""
+        """Does nothing: the option's callback has already ended the command."""
 
     for command in sorted(map(_command, names or _DOOR.names()), key=_panel):
         app.add_typer(command)
@@ -108,8 +107,8 @@ def new_app(names: Sequence[str] = ()) -> typer.Typer:
 
 
 def _command(name: str) -> typer.Typer:
-    """Returns the app of a command. Where its package is at fault, running it ends with
-    the reason, which the help has too."""
+    """Returns a command's app. If its package is broken, the app's help gives the reason, and so
+    does the error when the command runs."""
     import typer  # noqa: PLC0415 - not in the light install
     from rich.markup import escape  # noqa: PLC0415
 
@@ -117,7 +116,7 @@ def _command(name: str) -> typer.Typer:
         app = _DOOR.load(name)
         if isinstance(app, typer.Typer):
             return app
-        raise ConfigError(f"{_DOOR.place(name)} is no typer.Typer: it cannot be a command")
+        raise ConfigError(f"{_DOOR.place(name)} is not a typer.Typer, so it cannot be a command")
     except InfeedError as error:
         failing, problem = typer.Typer(), error
 
@@ -133,6 +132,6 @@ def _command(name: str) -> typer.Typer:
 
 
 def _panel(app: typer.Typer) -> int:
-    """Returns the place of a command's panel in the help; panels of other packages are the last."""
+    """Returns the position of a command's panel in the help; other packages' panels come last."""
     titles = [command.rich_help_panel for command in app.registered_commands]
     return next((PANELS.index(title) for title in titles if title in PANELS), len(PANELS))

@@ -1,4 +1,4 @@
-"""Arguments of the commands that connect: target, pipeline, TLS and authentication."""
+"""Arguments of commands that connect to a server: target, pipeline, TLS and token."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from infeed.cli.output import problem_of
 from infeed.shared.errors import ConfigError
 
 SECURITY = "TLS and token"
-"""The title of these options in the help of a command."""
+"""The panel of these options in a command's help."""
 
 Target = Annotated[
-    str, typer.Argument(help="host:port of a server, or several, separated by commas.")
+    str, typer.Argument(help="Address of a server, host:port; separate several with commas.")
 ]
-PipelineName = Annotated[str, typer.Argument(help="The pipeline's name.")]
-TIMEOUT = "Seconds to wait for a server that is starting."
+PipelineName = Annotated[str, typer.Argument(help="Name of the pipeline.")]
+TIMEOUT = "Seconds to wait for the server to start."
 SEED = "Seed of the order. Default: the pipeline's."
 
 
@@ -30,23 +30,35 @@ _FILE = {"metavar": "FILE", **_PANEL}
 
 @dataclass(frozen=True)
 class Connection:
-    """The options of TLS and authentication, the same for every command that connects."""
+    """TLS and authentication options, the same for every command that connects."""
 
-    tls: bool = option(False, "Use TLS, and trust the system's authorities.", **_PANEL)
+    tls: bool = option(False, "Use TLS and trust the system's certificate authorities.", **_PANEL)
     tls_ca: Path | None = option(
-        None, "Use TLS, and trust these authorities (PEM).", envvar="INFEED_TLS_CA", **_FILE
+        None,
+        "Use TLS and trust these certificate authorities (PEM).",
+        envvar="INFEED_TLS_CA",
+        **_FILE,
     )
     tls_cert: Path | None = option(
-        None, "The client's certificate (PEM).", envvar="INFEED_TLS_CERT", **_FILE
+        None,
+        "Client certificate (PEM), for servers that require one.",
+        envvar="INFEED_TLS_CERT",
+        **_FILE,
     )
     tls_key: Path | None = option(
-        None, "Its private key. Default: in the same file.", envvar="INFEED_TLS_KEY", **_FILE
+        None,
+        "Private key of the client certificate. Default: in the same file.",
+        envvar="INFEED_TLS_KEY",
+        **_FILE,
     )
     tls_server_name: str | None = option(
-        None, "The name in the server's certificate. Default: the host.", metavar="NAME", **_PANEL
+        None,
+        "Name to expect in the server's certificate. Default: the host.",
+        metavar="NAME",
+        **_PANEL,
     )
     token_file: Path | None = option(
-        None, "A file that holds the token.", envvar="INFEED_TOKEN_FILE", **_FILE
+        None, "File that contains the bearer token.", envvar="INFEED_TOKEN_FILE", **_FILE
     )
 
     def arguments(self) -> dict[str, Any]:

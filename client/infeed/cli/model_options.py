@@ -1,4 +1,4 @@
-"""Command options from models: each field of a dataclass or of a pydantic model is one option.
+"""Command options from models: each field of a dataclass or pydantic model is one option.
 
     @with_models
     def audit(target: Target, options: AuditOptions, connection: Connection) -> None: ...
@@ -21,7 +21,7 @@ from infeed.shared.errors import InvalidRequestError
 
 
 def with_models(command: Callable[..., None]) -> Callable[..., None]:
-    """Replaces the parameters of a command that are models by the models' fields."""
+    """Replaces a command's model parameters with one option for each field of the model."""
     hints = get_type_hints(command, include_extras=True)
     models = {name: model_options(hint) for name, hint in hints.items() if _is_model(hint)}
     shown: list[inspect.Parameter] = []
@@ -47,9 +47,9 @@ def with_models(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def option(default: Any, help_text: str, *names: str, **more: Any) -> Any:
-    """Returns a field of a dataclass that is an option; `more` has arguments of `typer.Option`.
+    """Returns a dataclass field that is an option; `more` is passed to `typer.Option`.
 
-    Without `names`, the option has the name of the field.
+    Without `names`, the option is named after the field.
     """
     extra = {**more, **({"names": names} if names else {})}
     return dataclasses.field(default=default, metadata={"help": help_text, "extra": extra})
@@ -58,10 +58,10 @@ def option(default: Any, help_text: str, *names: str, **more: Any) -> Any:
 def model_options(model: Any) -> list[inspect.Parameter]:
     """Returns a parameter for each field of a model, as Typer reads it.
 
-    The field of a dataclass is an `option`. A field of a pydantic model has a description, which is
-    the help, and in `json_schema_extra` the other arguments of `typer.Option`, such as `metavar`
-    and `rich_help_panel`; `names` are the option's names. In place of both, the annotation of a
-    field may have a `typer.Option` or `typer.Argument`.
+    A dataclass field is made by `option`. A pydantic field's description is the help text, and its
+    `json_schema_extra` holds further arguments for `typer.Option`, such as `metavar` and
+    `rich_help_panel`, and the option's `names`. Alternatively, a field's annotation may contain a
+    `typer.Option` or `typer.Argument`.
     """
     if dataclasses.is_dataclass(model):
         fields = [
@@ -83,7 +83,7 @@ def model_options(model: Any) -> list[inspect.Parameter]:
     for name, default, help_text, more in fields:
         hint, extra = hints[name], dict(more or {})
         if not any(isinstance(part, ParameterInfo) for part in get_args(hint)):
-            # With its name, a bool has no second option that begins with --no.
+            # An explicit name keeps Typer from adding a second option, --no-….
             names = extra.pop("names", [f"--{name.replace('_', '-')}"])
             hint = Annotated[hint, typer.Option(*names, help=help_text, **extra)]
         is_missing = default is dataclasses.MISSING or "Undefined" in type(default).__name__

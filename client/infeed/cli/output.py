@@ -1,4 +1,4 @@
-"""Output of the commands: lines of text, JSON, and files, with problems in words."""
+"""Output of commands: text, JSON and files, and readable reasons when a file fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from infeed.shared.spec import PipelineSpec
 _SAME = ("name", "batch_size", "seed", "remainder", "on_error", "fingerprint", "server_version")
 
 _MIN_WIDTH = 120
-"""Characters of a line of a report that is not written to a terminal."""
+"""Minimum line width, in characters, of a report not written to a terminal."""
 
 JsonFile = Annotated[
     str | None,
@@ -31,15 +31,15 @@ JsonFile = Annotated[
 
 
 def problem_of(error: OSError | UnicodeDecodeError) -> str:
-    """Returns the reason alone: the command names the file itself."""
+    """Returns only the reason; the command names the file itself."""
     if isinstance(error, UnicodeDecodeError):
         return "not a text file"
     return (error.strerror or str(error)).lower()
 
 
 def new_console(file: TextIO | None = None, *, width: int = _MIN_WIDTH) -> Console:
-    """Returns a console for tables, on standard output unless a file is given; where it is no
-    terminal, a line has at least this width."""
+    """Returns a console for tables, on standard output unless a file is given. Outside a terminal,
+    lines are at least `width` wide."""
     console = Console(file=file)
     if not console.is_terminal:
         console.width = max(console.width, width)
@@ -47,13 +47,13 @@ def new_console(file: TextIO | None = None, *, width: int = _MIN_WIDTH) -> Conso
 
 
 def print_line(console: Console, text: str) -> None:
-    """Prints text from a server as it is: one line, without colours, markup or control codes."""
+    """Prints a server's text literally, on one line: no colours, markup or control codes."""
     print_lines(console, printable(text))
 
 
 def print_lines(console: Console, text: str) -> None:
-    """Prints text of several lines as it is: a path that is wrapped at the terminal's width cannot
-    be copied."""
+    """Prints lines without wrapping them: a path wrapped at the terminal's width cannot be
+    copied."""
     console.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -62,7 +62,7 @@ def print_json(document: Any) -> None:
 
 
 def write_file(option: str, path: Path, text: str, mode: str = "w") -> None:
-    """Writes a file. Raises `InvalidRequestError` with the name of the option that has its path."""
+    """Writes a file. Raises `InvalidRequestError`, which names the option that gave the path."""
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
@@ -71,12 +71,12 @@ def write_file(option: str, path: Path, text: str, mode: str = "w") -> None:
 
 
 def spec_to_json(spec: PipelineSpec) -> dict[str, Any]:
-    """Returns a pipeline's spec as the commands print it with `--json`."""
+    """Returns a pipeline's spec as `--json` prints it."""
     wire_types = {field.name: field.data_type for field in spec.wire_spec}
     return {
         **{name: getattr(spec, name) for name in _SAME},
         "source": spec.source_kind or None,
-        # A resume in constant time needs samples that are read by index.
+        # Resuming in constant time requires samples that can be read by index.
         "access": "indexed" if spec.guarantee.has_random_access else "sequential",
         "engine": spec.engine.replace("_", "-"),
         "samples": spec.sample_count,

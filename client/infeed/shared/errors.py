@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 DOMAIN = "infeed.dev"
 
 MAX_TEXT_CHARACTERS = 1 << 16
-"""Characters of one message or record of the log: more let a user's exception take memory."""
+"""Characters of one message or log record at most: a user's exception must not fill the memory."""
 
 
 KeyPath = tuple[str | int, ...]
@@ -29,7 +29,7 @@ def format_path(path: KeyPath) -> str:
 
 
 def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
-    """Returns text without its middle where it is too long: a traceback's ends matter most."""
+    """Cuts the middle out of a text that is too long: a traceback's two ends matter most."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -38,17 +38,17 @@ def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 
 
 class InfeedError(Exception):
-    """The base of all errors, never raised itself.
+    """The base class of all errors, never raised itself.
 
-    `reason` is stable; `message` may change, and `metadata` holds its variable parts. `problem` is
-    the message without the place in a definition, which is `at`.
+    `reason` is stable; `message` may change, and `metadata` holds its variable parts. `at` is the
+    place in a definition, and `problem` the message without it.
 
     Remedy: catch it to catch all errors of infeed.
     """
 
     reason: ClassVar[str] = "INTERNAL"
     code: ClassVar[str] = "INTERNAL"
-    """The name of the gRPC status code of the error."""
+    """The name of the error's gRPC status code."""
 
     def __init_subclass__(cls, reason: str = "", code: str = "", **more: object) -> None:
         super().__init_subclass__(**more)
@@ -57,8 +57,8 @@ class InfeedError(Exception):
     def __init__(
         self, message: str, *, at: Any = (), sample: Any = None, **metadata: object
     ) -> None:
-        """`sample` is the index of the sample that the problem is about. PyTorch's `DataLoader`
-        makes the error of a worker again by `message=`."""
+        """`sample` is the index of the sample concerned. PyTorch's `DataLoader` recreates a
+        worker's error with `message=`."""
         self.problem = shorten(message)
         self.at: KeyPath = at
         self.sample: int | None = sample
@@ -81,7 +81,7 @@ class InfeedError(Exception):
 
 @contextmanager
 def within(*steps: str | int) -> Iterator[None]:
-    """Puts these steps in front of the place of errors that the block raises."""
+    """Prefixes the place of each error raised in the block with these steps."""
     try:
         yield
     except InfeedError as error:
@@ -97,34 +97,34 @@ class ConfigError(InfeedError, reason="INVALID_CONFIG", code="INVALID_ARGUMENT")
 
 
 class SourceError(InfeedError, reason="BAD_SOURCE", code="FAILED_PRECONDITION"):
-    """A source cannot be opened or read: no file matches, a file is empty, corrupt or away, or
-    changed meanwhile.
+    """A source cannot be opened or read: no file matches, or a file is empty, corrupt, missing or
+    changed since it was opened.
 
-    `metadata` holds `file`, and `fault`, `changed` or `damaged`, if the server must be restarted
+    `metadata` holds `file`, and `fault`, or `changed` or `damaged` if the server must be restarted
     with other data.
 
-    Remedy: correct the path or the file; restart the server after a change of data.
+    Remedy: correct the path or the file; restart the server if the data changed.
     """
 
 
 class SampleError(InfeedError, reason="BAD_SAMPLE", code="DATA_LOSS"):
-    """One sample cannot be read or transformed, under `on_error: raise`.
+    """A sample cannot be read or transformed, and the pipeline has `on_error: raise`.
 
     `metadata` holds `sample_id`, `file`, `offset` (bytes) and `stage` (the transform), if known.
 
-    Remedy: repair the file, or set `substitute` or `mask`; see the quarantine log.
+    Remedy: repair the file, or set `on_error` to `substitute` or `mask`; see the quarantine log.
     """
 
 
 class UserCodeError(InfeedError, reason="USER_CODE", code="FAILED_PRECONDITION"):
     """Your own function raised an exception; the message ends with its traceback.
 
-    Remedy: correct the function, restart the server.
+    Remedy: correct the function and restart the server.
     """
 
 
 class PipelineNotFoundError(InfeedError, reason="PIPELINE_NOT_FOUND", code="NOT_FOUND"):
-    """No pipeline has that name; the message lists the served ones.
+    """No pipeline has that name; the message lists the names that exist.
 
     Remedy: correct the name.
     """
@@ -141,14 +141,14 @@ class InvalidRequestError(
 
 class CursorError(InfeedError, reason="CURSOR_MISMATCH", code="FAILED_PRECONDITION"):
     """A cursor belongs to another pipeline, seed or fingerprint, or to a dataset without an order
-    whose reader no longer exists; the message has both values.
+    whose reader no longer exists; the message gives both values.
 
     Remedy: restore the definition and the data of that run, or start again without `state`.
     """
 
 
 class FingerprintError(InfeedError, reason="FINGERPRINT_MISMATCH", code="FAILED_PRECONDITION"):
-    """The server restarted with another definition, data or TensorFlow than the feed began with.
+    """The server now has another definition, data or TensorFlow version than when the feed began.
 
     Remedy: serve the old definition, or connect again.
     """
@@ -157,14 +157,14 @@ class FingerprintError(InfeedError, reason="FINGERPRINT_MISMATCH", code="FAILED_
 class ServerUnavailableError(
     InfeedError, ConnectionError, reason="SERVER_UNAVAILABLE", code="UNAVAILABLE"
 ):
-    """No server answers at the target; the message has the last reason.
+    """No server answers at the target; the message gives the last reason.
 
     Remedy: start the server, check its address, or increase `timeout` and `reconnect_timeout`.
     """
 
     @property
     def exhausted(self) -> bool:
-        """Whether the server answers, but lacks a resource: memory, or streams that it may open."""
+        """Whether the server answers but has run out of a resource: memory, or streams."""
         return self.metadata.get("code") == "RESOURCE_EXHAUSTED"
 
 
@@ -185,12 +185,12 @@ class SampleNotFoundError(InfeedError, reason="SAMPLE_NOT_FOUND", code="NOT_FOUN
 class StallError(InfeedError, TimeoutError, reason="STALLED", code="DEADLINE_EXCEEDED"):
     """No batch arrived within the `timeout` of `next`.
 
-    Remedy: call `next` again, no data is lost; check the server's `/metrics`.
+    Remedy: call `next` again (no data is lost); check the server's `/metrics`.
     """
 
 
 class ProtocolError(InfeedError, reason="PROTOCOL", code="DATA_LOSS"):
-    """The peer sent invalid data: damaged in transit, or of another version.
+    """The peer sent invalid data: damaged in transit, or from another version.
 
     Remedy: use the same version of infeed at both ends; check for a proxy between them.
     """
@@ -199,7 +199,7 @@ class ProtocolError(InfeedError, reason="PROTOCOL", code="DATA_LOSS"):
 class AuthenticationError(InfeedError, reason="UNAUTHENTICATED", code="UNAUTHENTICATED"):
     """A token is missing, unknown or revoked, a certificate is not trusted, or one end lacks TLS.
 
-    Remedy: the message has the cause; see the page on security.
+    Remedy: the message gives the cause; see the page on security.
     """
 
 
@@ -213,15 +213,14 @@ class PermissionDeniedError(
 
 
 class FeedClosedError(InfeedError, reason="FEED_CLOSED", code="CANCELLED"):
-    """The feed was closed, has ended before this loop, or was opened by the parent process of a
-    fork.
+    """The feed was closed, had ended before this loop, or was opened before a fork.
 
-    Remedy: connect again for each pass, and in the process that reads, with `spawn`.
+    Remedy: connect again for each pass, in the process that reads; start workers with `spawn`.
     """
 
 
 class MissingExtraError(InfeedError, ImportError, reason="MISSING_EXTRA", code="UNIMPLEMENTED"):
-    """An optional package is not installed; the message has the install command.
+    """An optional package is not installed; the message gives the install command.
 
     Remedy: run the command in the message.
     """
@@ -230,7 +229,7 @@ class MissingExtraError(InfeedError, ImportError, reason="MISSING_EXTRA", code="
 class ServerError(InfeedError):
     """The server failed in a way that no other class describes.
 
-    Remedy: read the server's log; report it.
+    Remedy: read the server's log, and report the error.
     """
 
 
@@ -241,12 +240,12 @@ BY_REASON: Mapping[str, type[InfeedError]] = {
 
 
 def from_reason(reason: str, message: str, metadata: Mapping[str, str]) -> InfeedError:
-    """Returns the error that the server sent; `ServerError` for an unknown reason."""
+    """Returns the error a server sent; a `ServerError` if its reason is unknown."""
     error = BY_REASON.get(reason, ServerError)(message)
     error.metadata = dict(metadata)
     return error
 
 
 for _public in (InfeedError, *BY_REASON.values()):
-    _public.__module__ = "infeed"  # the name in tracebacks and pickles
+    _public.__module__ = "infeed"  # the name that tracebacks and pickles show
 del _public

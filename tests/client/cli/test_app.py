@@ -79,7 +79,7 @@ def test_a_package_that_is_broken_breaks_its_command_alone(
     monkeypatch.setattr(cli, "_DOOR", Door("infeed.commands", "command"))
     message = exit_message(monkeypatch, "hello", "--name", "x", "y")
     assert message.startswith("error: the command 'hello' of infeed-hello 1.0 cannot be imported")
-    assert "json:loads of infeed-hello 1.0 is no typer.Typer" in exit_message(monkeypatch, "other")
+    assert "infeed-hello 1.0 is not a typer.Typer" in exit_message(monkeypatch, "other")
     help_text = " ".join(run("--help").stdout.split())
     assert "hello the command 'hello' of infeed-hello 1.0 cannot be imported" in help_text
     assert "peek Shows" in help_text
