@@ -19,7 +19,7 @@ from h2.settings import SettingCodes
 
 from infeed.http2.socket import BufferedReceiver, ClientSocket, ConnectionLostError
 
-logging.getLogger("hpack").setLevel(logging.INFO)  # at DEBUG it logs each header: tokens, too
+logging.getLogger("hpack").setLevel(logging.INFO)  # at DEBUG it logs every header, tokens included
 
 MAX_FRAME_BYTES = (1 << 24) - 1
 """The largest frame size of HTTP/2: fewer frames cost less."""
@@ -31,7 +31,7 @@ _INITIAL_WINDOW_BYTES = (1 << 16) - 1
 """A connection's window at the start; unlike the window of a stream, no setting changes it."""
 
 _WINDOW_UPDATE_BYTES = 1 << 26
-"""Bytes received after which the windows are reopened by as much."""
+"""After this number of received bytes, the windows are reopened by the same amount."""
 
 _LOCAL_SETTINGS: dict[SettingCodes | int, int] = {
     SettingCodes.ENABLE_PUSH: 0,
@@ -67,7 +67,7 @@ class Http2Request:
     ) -> None:
         """`deadline`, of `time.monotonic`, bounds every read; without one, keepalive pings do."""
         self.headers: dict[str, str] = {}
-        """Of the response, names in lower case."""
+        """The response's headers, with lower-case names."""
         self.trailers: dict[str, str] = {}
         self.has_begun = False
         """Whether the peer has answered in HTTP/2."""
@@ -117,7 +117,7 @@ class Http2Request:
         return count
 
     def cancel(self) -> None:
-        """Makes waiting and later sends fail; from any thread."""
+        """Makes current and later sends fail. Callable from any thread."""
         with self._h2_changed:
             self._cancelled = True
             self._h2_changed.notify_all()
@@ -132,7 +132,7 @@ class Http2Request:
         raise ConnectionLostError("the stream has ended")
 
     def _read_frame(self) -> None:
-        """Reads one frame; of a DATA frame, its header only."""
+        """Reads one frame, or only the header of a DATA frame."""
         header = self._receiver.read_exactly(_FRAME_HEADER_BYTES)
         length = int.from_bytes(header[:3], "big")
         frame_type, flags = header[3], header[4]

@@ -1,4 +1,4 @@
-"""TCP and Unix client sockets, whose operations have timeouts, and their buffered reader."""
+"""TCP and Unix client sockets with timeouts, and a buffered reader for them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from infeed.http2.target import SocketAddress, resolve
 from infeed.shared.keepalive import CLIENT_PING_INTERVAL_SECONDS, CLIENT_PING_TIMEOUT_SECONDS
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-"""Seconds until a connection works: TCP, TLS, and the first frame of the peer. More wait longer for
-a process that hangs; fewer give up on a server to which hundreds of trainers connect at once."""
+"""Seconds to establish a connection: TCP, TLS and the peer's first frame. More wait longer for a
+hung process; fewer give up on a server that hundreds of trainers join at once."""
 
 SEND_TIMEOUT_SECONDS = 15.0
-"""A peer that accepts no data for this long is considered lost; requests are small."""
+"""Seconds without accepted data after which a peer is considered lost; requests are small."""
 
 _BUFFER_BYTES = 1 << 12
 """Smaller reads are buffered, so that a frame's header needs no system call of its own."""
 
 
 class TLSVerificationError(ConnectionError):
-    """One end rejected the other's certificate or protocol; a retry would fail in the same way."""
+    """One end rejected the other's certificate or protocol, so a retry would fail too."""
 
 
 class ConnectionLostError(Exception):
@@ -163,7 +163,7 @@ class BufferedReceiver:
             count = self._receive_or_ping(into)
         else:
             left = self.deadline - time.monotonic()
-            if left <= 0:  # data may be there all the time: frames that complete nothing
+            if left <= 0:  # data may keep coming in frames that complete nothing
                 raise TimeoutError
             count = self._socket.receive(into, left)
         if not count:

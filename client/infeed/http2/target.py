@@ -37,8 +37,8 @@ def parse_target(target: str) -> tuple[str, ...]:
         is_valid = bool(_socket_path(address).strip("/")) if is_unix(address) else host and is_port
         if is_unix(address) and len(os.fsencode(_socket_path(address))) > _MAX_SOCKET_PATH:
             raise InvalidRequestError(
-                f"target {address!r} has a path of more than {_MAX_SOCKET_PATH} bytes, which no "
-                "socket can have; use a shorter one, such as unix:/run/infeed/socket",
+                f"target {address!r} has a path of more than {_MAX_SOCKET_PATH} bytes, too long "
+                "for a socket; use a shorter one, such as unix:/run/infeed/socket",
                 target=address,
             )
         if "\0" in address or not is_valid:
@@ -88,7 +88,7 @@ def resolve(address: str) -> list[SocketAddress]:
 
 
 def expand_hosts(address: str) -> list[str]:
-    """Returns one address for each host of a name that has several, else the address itself."""
+    """Returns an address for each host of a name that has several, else the address itself."""
     if is_unix(address):
         return [address]
     try:

@@ -31,15 +31,15 @@ class TLS:
 
     def __post_init__(self) -> None:
         if self.key is not None and self.cert is None:
-            raise ConfigError("tls: key without its certificate; set cert too")
+            raise ConfigError("tls: key given without its certificate; set cert too")
 
     def context(self) -> ssl.SSLContext:
-        """Creates the SSL context of a connection. Raises `ConfigError` that names the file."""
+        """Creates a connection's SSL context. Raises `ConfigError`, which names the file."""
         import ssl  # noqa: PLC0415 - a tenth of the time that `import infeed` may take
 
         if self.ca is None:
             context = ssl.create_default_context()
-        else:  # without the system's authorities, which are slow to load and not to be trusted
+        else:  # the system's authorities are slow to load, and must not be trusted here
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             load_ca(context, self.ca, "tls: ca")
         context.set_alpn_protocols([ALPN])

@@ -1,5 +1,5 @@
-"""TLS client socket, over records in memory: OpenSSL's own needs two system calls for every 16 KiB,
-and does not allow one thread to read while another writes."""
+"""TLS client socket over in-memory records: OpenSSL's own socket makes two system calls for every
+16 KiB and cannot read in one thread while another writes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from infeed.http2.tls_config import ALPN
 
 _RECEIVE_BYTES = 1 << 20
 _SEND_BYTES = 1 << 18
-"""Data is encrypted and sent in parts of this size, which bounds the memory of a send."""
+"""Data is encrypted and sent in parts of this size, to bound a send's memory."""
 
 _TLS_RECORD_TYPES = (0x15, 0x16)
 """The first byte of a TLS peer: an alert or a handshake record."""
 
 _REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "PROTOCOL_VERSION", "HANDSHAKE_FAILURE")
-"""Parts of OpenSSL's names for the alerts of a peer that will refuse the next attempt, too."""
+"""Parts of OpenSSL's names for alerts after which a peer will refuse the next attempt too."""
 
 _SET_AUTHORITY = "set its authority with TLS(ca=...)"
 _SET_NAME = "connect to a name that it has, or give one with TLS(server_name=...)"
@@ -107,7 +107,7 @@ class TLSClientSocket(ClientSocket):
             return True
 
     def _feed(self, count: int) -> None:
-        """Passes in bytes that were received; none: the peer has closed the connection."""
+        """Feeds received bytes to OpenSSL; none means that the peer closed the connection."""
         with self._tls_lock:
             if count:
                 self._incoming.write(self._received[:count])
@@ -115,8 +115,8 @@ class TLSClientSocket(ClientSocket):
                 self._incoming.write_eof()
 
     def _decrypt(self, into: memoryview) -> int | None:
-        """Decrypts as much as there is, and returns its size: 0 at the end of the connection, None
-        if more of the peer's bytes are needed first."""
+        """Decrypts what is available and returns its size: 0 at the end of the connection, None if
+        more bytes from the peer are needed first."""
         filled = 0
         with self._tls_lock:
             while filled < len(into):
@@ -139,14 +139,14 @@ class TLSClientSocket(ClientSocket):
         return filled
 
     def _encrypt(self, data: memoryview) -> bytes:
-        """Returns all bytes to send to the peer, once, with the data at the end."""
+        """Encrypts the data, and takes all bytes now due to be sent to the peer."""
         with self._tls_lock:
             while data:
                 data = data[self._tls.write(data) :]
             return self._outgoing.read()
 
     def _flush_output(self) -> None:
-        """Sends TLS's own output, unless a thread is sending, which then sends it too."""
+        """Sends TLS's own output, unless another thread is sending: it will send this too."""
         while self._outgoing.pending and self._send_lock.acquire(blocking=False):
             try:
                 super().send(self._encrypt(memoryview(b"")))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 MIN_BATCHES = 2
-"""Batches in the window, however large: with one, no transfer overlaps a training step."""
+"""Minimum batches in the window, however large: with one, no transfer overlaps a training step."""
 
 MAX_BATCHES = 64
-"""Batches in the window, however small."""
+"""Maximum batches in the window, however small."""
 
 
 class PrefetchWindow:
-    """Bounds the batches in flight and buffered. `batch_bytes` is None if batches vary in size: the
-    largest received so far counts."""
+    """Bounds the batches in flight and buffered. `batch_bytes` is None if batches vary in size;
+    then the largest received so far counts."""
 
     def __init__(
         self, prefetch_bytes: int, batch_bytes: int | None, max_batches: int = MAX_BATCHES
@@ -21,7 +21,7 @@ class PrefetchWindow:
         self._batch_bytes = batch_bytes or 0
         self._consumed = 0
         self.received_bytes = 0
-        """Bytes of all batches that were received so far, consumed or not."""
+        """Bytes of all batches received so far, consumed or not."""
 
     @property
     def depth(self) -> int:
@@ -31,7 +31,7 @@ class PrefetchWindow:
         return min(self._max_batches, max(MIN_BATCHES, self._prefetch_bytes // self._batch_bytes))
 
     def is_half_ready(self, next_step: int) -> bool:
-        """Returns whether at least half of the window waits for the consumer, in order."""
+        """Returns whether the next half of the window is ready for the consumer, in order."""
         return 2 * (next_step - self._consumed) >= self.depth
 
     @property
@@ -50,5 +50,5 @@ class PrefetchWindow:
         self.received_bytes += batch_bytes
 
     def on_consumed(self, steps: int) -> None:
-        """Moves the window to the first step that is not consumed; never moves it back."""
+        """Moves the window to the first unconsumed step; never moves it back."""
         self._consumed = max(self._consumed, steps)

@@ -23,8 +23,8 @@ from infeed.wire.received import EndOfData, ReceivedBatch
 
 
 class Coordinator:
-    """Coordinates the servers of a feed, and passes their batches to `deliver` in order, and at
-    last the end of the feed, or its error. Not thread-safe, except the methods that say so."""
+    """Coordinates a feed's servers. Passes their batches to `deliver` in order, then the feed's end
+    or error. Not thread-safe, except for the methods that say so."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Coordinator:
         self._scheduler: StepScheduler[Any] = StepScheduler(plan.shard_plan.steps, clock)
         self._servers = ServerStates(plan)
         self.shared_memory: dict[str, str] = {}
-        """By Unix socket: why its batches are not in shared memory; empty if they are."""
+        """For each Unix socket, why its batches are not in shared memory; empty if they are."""
         self._no_server_since: float | None = None
         self._failures = StepFailures()
         self._deliver()
@@ -54,15 +54,15 @@ class Coordinator:
 
     @property
     def lost_servers(self) -> set[str]:
-        """The servers that are gone unannounced, or left out."""
+        """The servers that vanished unannounced or were left out."""
         items = list(self._servers.items())
         lost = {name for name, state in items if state.loss_logged and not state.accepted}
         return lost | {name for name, state in items if state.left_out}
 
     @property
     def missing_servers(self) -> dict[str, str]:
-        """The lost servers, and the ones that returned within the last seconds of a report, with
-        what happened to each."""
+        """The lost servers, and those that returned within a report's last seconds, with what
+        happened to each."""
         since, lost = self._clock() - WINDOW_SECONDS - SAMPLE_INTERVAL_SECONDS, self.lost_servers
         return {
             name: self._servers.absence(name) if name in lost else "has just returned"
@@ -76,7 +76,7 @@ class Coordinator:
         return sum(bool(state.accepted) for state in list(self._servers.values()))
 
     def slow_connection(self) -> dict[str, Any]:
-        """Returns the figures of a report on the connection with the lowest rate, of several."""
+        """Returns a report's figures on the slowest connection, if there are several."""
         rates = {name: rate for name, rate in self._scheduler.batch_rates().items() if rate}
         if len(rates) < 2:
             return {}
@@ -86,7 +86,7 @@ class Coordinator:
         return {"slow_connection": slow, "slow_rate": slow_rate, "other_rate": other_rate}
 
     def counters(self, consumed_bytes: int) -> dict[str, Any]:
-        """Returns the figures of `Stats` of servers and prefetch window."""
+        """Returns the figures of `Stats` on servers and the prefetch window."""
         buffered = 0 if self.closed else self._window.received_bytes - consumed_bytes
         return {
             "servers": tuple(self._servers.connected),
@@ -100,7 +100,7 @@ class Coordinator:
         }
 
     def blocking_server(self) -> tuple[str, str]:
-        """Returns the server that the next batch is expected from, and the reason for the wait."""
+        """Returns the server from which the next batch is expected, and the reason for the wait."""
         if blocking := self._scheduler.blocking_server():
             return blocking[0], f"requested {blocking[1]:.1f} s ago"
         if errors := self._servers.describe_errors():
@@ -121,7 +121,7 @@ class Coordinator:
         if not (self._plan.multi_server or self._servers.has_turn(server)):
             return math.inf
         if state.unhealthy and state.active:
-            return math.inf  # one connection is enough to see whether it is back
+            return math.inf  # one connection is enough to find out whether it is back
         return max(0.0, state.retry_at - self._clock())
 
     def start_stream(self, server: str, number: int = 0) -> Stream:
@@ -131,8 +131,8 @@ class Coordinator:
         return stream
 
     def on_connected(self, stream: Stream) -> None:
-        """Makes the server available for steps, until its stream has ended; one that was lost or
-        left out must accept the stream first: a stopped process still accepts connections."""
+        """Makes the server available for steps until its stream ends. One that was lost or left out
+        must accept the stream first: a stopped process still accepts connections."""
         if not stream.ended and not self._servers[stream.server].unhealthy:
             self._scheduler.add_server(stream.name)
 
@@ -147,7 +147,7 @@ class Coordinator:
         return not (self.ended or stream.ended or stream.draining)
 
     def next_request(self, stream: Stream) -> int | None:
-        """Returns the step to request on the stream now; None if there is none for it yet."""
+        """Returns the step to request on the stream now; None if there is none yet."""
         if not self.takes_requests(stream):
             return None
         if self._servers[stream.server].left_out:
@@ -167,7 +167,7 @@ class Coordinator:
         stream.draining, stream.active_at = True, self._clock()
 
     def is_overdue(self, stream: Stream) -> bool:
-        """Returns whether the stream should be cancelled: its announced end does not come."""
+        """Returns whether to cancel the stream: its announced end does not come."""
         silent = self._clock() >= stream.active_at + MAX_DRAIN_SILENCE_SECONDS
         return stream.draining and silent and not (stream.ended or self.ended)
 
@@ -191,8 +191,8 @@ class Coordinator:
         self._deliver()
 
     def on_stream_ended(self, stream: Stream, error: BaseException) -> None:
-        """Reassigns the stream's steps in flight, or ends the feed: for an error that is not
-        infeed's, for no other server can mend it."""
+        """Reassigns the stream's steps in flight. Ends the feed for an error that is not infeed's:
+        no other server can repair that."""
         stream.ended = True
         if self.ended:  # the frames of the error hold the buffer of a batch
             return
@@ -206,7 +206,7 @@ class Coordinator:
         self.check_timeouts()
 
     def _is_loss(self, stream: Stream, error: InfeedError) -> bool:
-        """Returns whether the error is a connection's, which can be made again."""
+        """Returns whether only the connection failed, so that it can be reopened."""
         if isinstance(error, ProtocolError):
             return self._servers.is_fault_of_connection(stream)
         return isinstance(error, ServerUnavailableError) and not error.exhausted
@@ -214,22 +214,22 @@ class Coordinator:
     # The events of the feed.
 
     def on_consumed(self, steps: int) -> None:
-        """Moves the prefetch window to the first step that the trainer has not taken."""
+        """Moves the prefetch window to the first step not yet taken by the trainer."""
         self._window.on_consumed(steps)
 
     def fail(self, last: BaseException | EndOfFeed) -> None:
-        """Ends the feed with an error, or its end, behind the batches that were delivered."""
+        """Ends the feed, with an error or normally, after the batches already delivered."""
         if not self.ended:
             self.ended = True
             self._deliver_item(last)
 
     def close(self) -> None:
-        """Requests nothing more and drops the buffered batches."""
+        """Stops requesting and drops the buffered batches."""
         self.ended = self.closed = True
         self._scheduler.clear()
 
     def check_timeouts(self) -> None:
-        """Ends the feed if no server was available, or could confirm an error, for too long."""
+        """Ends the feed if for too long no server was available, or none confirmed an error."""
         if self.ended:
             return
         step, usual = self._scheduler.next_step, self._scheduler.late_seconds
@@ -250,19 +250,19 @@ class Coordinator:
         self.fail(self._servers.combined_error(self._target, problem, start))
 
     def _is_spared(self, server: str) -> bool:
-        """Returns whether servers on this machine (`unix:`) keep up, so that a remote one is not
-        needed."""
+        """Returns whether a remote server is not needed, because those on this machine (`unix:`)
+        keep up."""
         if is_unix(server) or not any(map(is_unix, self._scheduler.servers)):
             return False
         ready = self._window.is_half_ready(self._scheduler.next_step)
         return ready and not self._scheduler.has_reassigned
 
     def _leave_out(self, stream: Stream, error: InfeedError) -> None:
-        """Leaves out a server that answers but cannot serve this feed, for some time."""
+        """Leaves out, for some time, a server that answers but cannot serve this feed."""
         server = stream.server
         step = self._scheduler.oldest_in_flight(stream.name)
         if isinstance(error, STEP_ERRORS) and self._is_confirmed(server, step, error):
-            # Healthy: it may have to send the steps before.
+            # A healthy server may still have to send the steps before.
             now = self._clock()
             self._servers[server].retry(stream, now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
             self._fail_step(step, error)

@@ -1,6 +1,6 @@
-"""Options of a feed: what `connect` and the adapters of frameworks take, checked once.
+"""Options of a feed, as `connect` and the framework adapters take them, checked once.
 
-A new option is written in `FeedOptions`; `ConnectOptions` repeats its name and type.
+To add an option, write it in `FeedOptions` and repeat its name and type in `ConnectOptions`.
 """
 # ruff: noqa: RUF009 - `checked_option` returns a field
 
@@ -41,7 +41,7 @@ Check = Callable[[str, Any], Any]
 """Takes an option's name and value; returns the value to keep. Raises `InvalidRequestError`."""
 
 PREFETCH_BYTES = 256 << 20
-"""Bytes of prefetched batches by default: more hides longer pauses of the servers."""
+"""Default bytes of prefetched batches: more hides longer pauses of the servers."""
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -71,7 +71,7 @@ class ConnectOptions(TypedDict, total=False):
 
 
 def checked_option(default: T, text: str, check: Check = lambda _, value: value) -> T:
-    """Declares an option. None is not checked where it is the default."""
+    """Declares an option. A default of None is not checked."""
     return field(default=default, metadata={"text": text, "check": check})
 
 
@@ -116,7 +116,7 @@ def _check_job_name(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedOptions:
-    """Options with a text and a check for every option. Raises `InvalidRequestError`."""
+    """Options that each have a text and a check. Raises `InvalidRequestError`."""
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -128,17 +128,17 @@ class CheckedOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FeedOptions(CheckedOptions):
-    """The options of one feed, with numbers as int and float, and the state as a `Cursor`."""
+    """The options of one feed: numbers as int and float, the state as a `Cursor`."""
 
     batch_size: int | None = checked_option(
         None,
-        "slots of each batch of this rank; None: the pipeline's. A batch larger than the "
-        "pipeline's may have up to 1 GiB; byte strings count as in the pipeline's first batch",
+        "slots of this rank's batches; None: the pipeline's. A batch larger than the pipeline's "
+        "may take up to 1 GiB, with byte strings counted as in the pipeline's first batch",
         _integer(1, MAX_BATCH_SIZE, "the pipeline's"),
     )
     shard: Shard | None = checked_option(
         None,
-        "rank and world size, an `infeed.Shard`; None: a single trainer, with a warning where the "
+        "rank and world size, an `infeed.Shard`; None: a single trainer, with a warning if the "
         "launcher or JAX has started several processes",
         _check_shard,
     )
@@ -152,9 +152,9 @@ class FeedOptions(CheckedOptions):
     )
     steps: tuple[int, int] | None = checked_option(
         None,
-        "the first step and the end of steps to read again, bit-identical, of the run of `state`, "
-        "or of the pipeline and `seed`; in one of its passes and segments, by default with their "
-        "batch size and world size; None: the run's next steps",
+        "`(first, end)` of steps to read again, bit-identical, from the run of `state`, or of "
+        "the pipeline and `seed`. They must lie in one pass and segment, whose batch size and "
+        "world size are the defaults; None: the run's next steps",
         _check_steps,
     )
     remainder: Remainder | None = checked_option(
@@ -165,8 +165,8 @@ class FeedOptions(CheckedOptions):
     )
     empty: Mapping[str, float] | None = checked_option(
         None,
-        'the values of fields in empty slots, such as `{"label": -100}` for a loss that ignores '
-        "it; None: zero",
+        'values of fields in empty slots, such as `{"label": -100}` for a loss that ignores '
+        "that label; None: zero",
         _check_empty,
     )
     state: Mapping[str, Any] | Cursor | None = checked_option(
@@ -176,15 +176,15 @@ class FeedOptions(CheckedOptions):
     )
     finish: FinishPlacement = checked_option(
         "trainer",
-        'where the finish transforms run; `"server"` runs them in the server, which makes the '
-        'batches larger; with `"none"` batches arrive as they travel, and the consumer runs '
+        'where the finish transforms run; `"server"` runs them on the server, which makes '
+        'batches larger; with `"none"` batches arrive as sent, and the consumer runs '
         "`Feed.pending_transforms`",
         partial(check_choice, choices=get_args(FinishPlacement)),
     )
     job_name: str | None = checked_option(
         None,
-        "for a pipeline on TensorFlow's data service: the job to join, whose samples are split "
-        "among its trainers; None: a job of this feed alone",
+        "for a pipeline on TensorFlow's data service: the job to join, which splits its samples "
+        "among its trainers; None: a job for this feed alone",
         _check_job_name,
     )
     prefetch_bytes: int = checked_option(
@@ -194,39 +194,39 @@ class FeedOptions(CheckedOptions):
     )
     prefetch_batches: int | None = checked_option(
         None,
-        "number of prefetched batches at most, 2 to 64; None: as many as `prefetch_bytes` holds",
+        "maximum number of prefetched batches, 2 to 64; None: as many as fit into `prefetch_bytes`",
         _integer(MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
     )
     connections: int = checked_option(
         1,
-        "connections to each server, 1 to 16, for links that one does not fill; a `unix:` address "
-        "and a sequential pipeline have one",
+        "connections to each server, 1 to 16, for links that one connection cannot fill; a "
+        "`unix:` address or a sequential pipeline has one",
         _integer(1, 16),
     )
     shared_memory: bool = checked_option(
         True,
-        "whether batches from a server on this host, over a Unix socket, are in memory that it "
-        "shares, without a copy; False: they are copied from the socket",
+        "whether a server on this host passes batches over a Unix socket in shared memory, "
+        "without a copy; False: they are copied through the socket",
         check_flag,
     )
     checksum: ChecksumUse = checked_option(
         "auto",
-        'whether payloads have checksums: `"xxh3"`, `"off"`, or `"auto"`, which has none where '
-        "both ends use TLS or a Unix socket",
+        'checksums of payloads: `"xxh3"`, `"off"`, or `"auto"`, which omits them over TLS and '
+        "Unix sockets",
         partial(check_choice, choices=get_args(ChecksumUse)),
     )
     timeout: float = checked_option(
-        20.0, "seconds to wait for a server that is starting", check_seconds
+        20.0, "seconds to wait for the first server to start", check_seconds
     )
     reconnect_timeout: float = checked_option(
         60.0,
-        "seconds to wait for a lost server before the feed fails",
+        "seconds without any server before the feed fails",
         partial(check_seconds, endless=True),
     )
     token: Token | None = checked_option(
         None,
-        "authenticates this trainer: a string, or a function that returns one for each call; sent "
-        "unencrypted only to this machine, unless `tls` is False",
+        "authenticates this trainer: a string, or a function that returns one for each call; "
+        "sent unencrypted only to this machine, unless `tls` is False",
     )
     tls: TLS | bool | None = checked_option(
         None, "`infeed.TLS(...)`, or True for the system's authorities; None: no encryption"
@@ -236,8 +236,8 @@ class FeedOptions(CheckedOptions):
     )
     tracer_provider: TracerProvider | None = checked_option(
         None,
-        "OpenTelemetry's provider for spans of batches, such as "
-        "`opentelemetry.trace.get_tracer_provider()`; None: no batch is traced",
+        "OpenTelemetry provider that traces batches, such as "
+        "`opentelemetry.trace.get_tracer_provider()`; None: no tracing",
     )
 
     @property
@@ -251,7 +251,7 @@ OPTION_NAMES = tuple(option.name for option in fields(FeedOptions))
 
 
 def document_options(function: F, model: type[CheckedOptions] = FeedOptions) -> F:
-    """Writes the options into the signature and, in place of `OPTIONS`, into the docstring."""
+    """Writes the options into the signature, and into the docstring in place of `OPTIONS`."""
     column = max(len(option.name) for option in fields(model)) + 2
     lines = [f"{option.name:{column}}{option.metadata['text']}" for option in fields(model)]
     docstring = inspect.getdoc(function) or ""

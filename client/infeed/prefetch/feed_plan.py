@@ -18,12 +18,12 @@ from infeed.wire.received import StreamContract
 from infeed.wire.shared_memory import MAX_BLOCKS, unsupported
 
 _SPARE_BLOCKS = 2
-"""Blocks beyond the prefetched batches: the training has one, and one is on the way back."""
+"""Blocks beyond the prefetched batches: one for the training step, one on its way back."""
 
 
 @dataclass(frozen=True)
 class FeedPlan:
-    """What every stream of one feed has in common, also after a reconnect."""
+    """What all streams of one feed share, even after a reconnect."""
 
     spec: PipelineSpec
     options: FeedOptions
@@ -32,11 +32,11 @@ class FeedPlan:
     course: Course
     """Where the run's steps lie."""
     feed_id: str
-    """The same in all streams of the feed."""
+    """The feed's id, the same in all its streams."""
 
     @property
     def lineage(self) -> Lineage:
-        """The segments of an amended run; empty for another."""
+        """The segments of an amended run; empty if the run was never amended."""
         return self.options.cursor.segments if self.options.cursor else ()
 
     @property
@@ -46,7 +46,7 @@ class FeedPlan:
 
     @property
     def pending_transforms(self) -> tuple[FinishTransform, ...]:
-        """The finish transforms that are left to the consumer of the feed."""
+        """The finish transforms left to the consumer of the feed."""
         return self.spec.finish_transforms if self.options.finish == "none" else ()
 
     @property
@@ -56,12 +56,12 @@ class FeedPlan:
 
     @property
     def empty(self) -> Mapping[str, float]:
-        """The values of fields in empty slots, where they are not zero."""
+        """Nonzero values of fields in empty slots."""
         return self.options.empty or {}
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Steps in an epoch, as `Feed.steps_per_epoch` has them."""
+        """Steps in an epoch, as in `Feed.steps_per_epoch`."""
         if (count := self.spec.sample_count) is None:
             return None
         epochs, plan = self.options.epochs or 1, self.shard_plan
@@ -79,13 +79,13 @@ class FeedPlan:
         raise TypeError(f"the feed of {self.spec.name!r} has no len(): {reason}")
 
     def cursor_at(self, position: int) -> Cursor:
-        """Returns the cursor of a position of the run. Raises `InvalidRequestError` for steps that
-        are read again."""
+        """Returns the cursor at a position of the run. Raises `InvalidRequestError` if the feed
+        reads steps again."""
         if self.options.steps is not None:
             raise InvalidRequestError(
-                f"a feed of steps {self.options.steps} of {self.spec.name!r} has no state: what "
-                "they are read again for is no progress of the run; to go on from one of them, "
-                "connect with a state that the run has saved, without steps"
+                f"a feed of steps {self.options.steps} of {self.spec.name!r} has no state: "
+                "reading steps again does not advance the run; to continue from one of them, "
+                "connect with a state that the run saved, without steps"
             )
         spec, lineage = self.spec, self.lineage
         resumable = not position or spec.guarantee.can_resume
@@ -122,16 +122,16 @@ class FeedPlan:
 
     @property
     def multi_server(self) -> bool:
-        """Whether several streams may serve at a time: their batches must be the same."""
+        """Whether several streams may serve at once: their batches must be identical."""
         return self.spec.guarantee.has_random_access
 
     def connections_to(self, server: str) -> int:
-        """Returns the number of connections to a server. A socket file is no link to be filled."""
+        """Returns the number of connections to a server; a Unix socket needs no second one."""
         return 1 if is_unix(server) or not self.multi_server else self.options.connections
 
     @property
     def shared_memory_refusal(self) -> str:
-        """Why batches over a Unix socket are not in shared memory; empty if they can be."""
+        """Why batches over a Unix socket cannot be in shared memory; empty if they can."""
         if not self.options.shared_memory:
             return "shared_memory=False"
         if self.contract.payload_bytes is None:
@@ -139,7 +139,7 @@ class FeedPlan:
         return unsupported()
 
     def window(self) -> PrefetchWindow:
-        """Returns a window of the feed's prefetch, at its beginning."""
+        """Returns the feed's prefetch window at its beginning."""
         return PrefetchWindow(
             self.options.prefetch_bytes,
             self.contract.payload_bytes,
@@ -157,7 +157,7 @@ class FeedPlan:
 
     @property
     def requests_step_end(self) -> bool:
-        """Whether servers should report with a batch that the data ends inside its step, so that
-        any rank can save the exact cursor after it. With remainder "drop" every step is full."""
+        """Whether servers should report that the data ends within a batch's step, so that any rank
+        can save the exact cursor after it. With remainder "drop" every step is full."""
         padded = self.end_unknown and self.shard_plan.remainder == "pad"
         return padded and self.spec.guarantee.can_resume

@@ -2,8 +2,8 @@
 
     FeedPlan → Coordinator ⇄ ServerReaders ⇄ servers;   Coordinator → [finish] → ReadyBatches
 
-The trainer's thread takes no lock. It leaves everything that needs one to the supervisor, a thread
-that resolves names, checks timeouts, and ends the other threads.
+The trainer's thread takes no lock. What needs one is done by the supervisor, a thread that resolves
+names, checks timeouts and ends the other threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JOIN_TIMEOUT_SECONDS = 2.0
 """Bound on the time that `close` waits for threads."""
 
 RESOLVE_INTERVAL_SECONDS = 10.0
-"""Period at which names are resolved again, to find servers that were added or moved."""
+"""Period at which names are resolved again, to find servers that were added or have moved."""
 
 _CHECK_INTERVAL_SECONDS = 0.2
 """Period at which timeouts are checked."""
@@ -52,7 +52,7 @@ class Prefetcher:
     def __init__(
         self, transport: Transport, plan: FeedPlan, tracer: BatchTracer | None = None
     ) -> None:
-        """Without a tracer, no batch is traced. Closes a transport that is not the user's."""
+        """Traces no batch without a tracer. Closes the transport unless it is the user's."""
         self.tracer = tracer
         self._transport = transport
         self.target = transport.target
@@ -66,7 +66,7 @@ class Prefetcher:
         self._coordinator = Coordinator(transport.target, plan, deliver)
         self._pool = ServerPool(self._coordinator, lambda: self.ready.taken)
         self._readers: dict[tuple[str, int], ServerReader] = {}
-        """By server and number of the connection."""
+        """The readers, by server and connection number."""
         self.recorder = StatsRecorder()
         self.reporter = Reporter(self.recorder, self._state)
         self._finish_meter = self.reporter.new_meter()
@@ -79,7 +79,7 @@ class Prefetcher:
             self._threads.append(BackgroundThread("infeed-finisher", self._finish_batches))
 
     def stats(self, *, has_ended: bool, closed: bool = False) -> Stats:
-        """Returns the statistics so far, or those at the end of the feed if that was before."""
+        """Returns the statistics so far, or those at the feed's end if it has ended."""
         lost, missing = self._coordinator.lost_servers, self._coordinator.missing_servers
         report = self.reporter.report(has_ended=has_ended or closed)
         if self.recorder.earlier is not None:
@@ -100,7 +100,7 @@ class Prefetcher:
         )
 
     def blocking_server(self) -> tuple[str, str]:
-        """Returns the server that the next batch is expected from, and the reason for the wait."""
+        """Returns the server from which the next batch is expected, and the reason for the wait."""
         return self._coordinator.blocking_server()
 
     def start(self) -> None:
@@ -120,7 +120,7 @@ class Prefetcher:
         self.stop()
         if os.getpid() != self._pid:
             return
-        # From the first call: a second one must not wait again for a thread that hangs.
+        # Counted from the first call: a second one must not wait again for a hung thread.
         deadline = (self._stopped_at or 0.0) + JOIN_TIMEOUT_SECONDS
         for thread in self._threads:
             thread.wait_until(deadline)
@@ -131,7 +131,7 @@ class Prefetcher:
             self.tracer.close()
 
     def _supervise(self) -> None:
-        """Resolves the target periodically and checks the reconnect timeout, until all ends."""
+        """Resolves the target and checks the reconnect timeout periodically until the end."""
         resolve_at = 0.0
         readers = self._readers.values()
         while not self._stopped_at and (
@@ -179,7 +179,7 @@ class Prefetcher:
                 self._readers[key].start()
 
     def _state(self) -> dict[str, Any]:
-        """Returns the figures of a report that are no sums."""
+        """Returns the figures of a report that are not sums."""
         steps = self.ready.progress.steps
         return {
             "streams": self._coordinator.server_count,

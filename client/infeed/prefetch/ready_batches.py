@@ -21,7 +21,7 @@ from infeed.stats import Progress
 from infeed.wire.received import ReceivedBatch
 
 _MAX_WAIT_SECONDS = 1.0
-"""Bound on one wait, for a thread whose wake-up was lost by another thread's interrupt."""
+"""Bound on one wait, in case another thread's interrupt lost this thread's wake-up."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class EndOfFeed:
     """The item behind the last batch."""
 
     position_count: int | None = None
-    """Positions of the data, if its length was unknown before."""
+    """The data's number of positions, if its length was unknown before."""
 
 
 FeedItem = ReceivedBatch | BaseException | EndOfFeed
-"""A batch, or behind the last one the end, or the error that ended the feed."""
+"""A batch or, after the last one, the feed's end or the error that ended it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ReadyItem:
 
 
 class ReadyBatches:
-    """Items in order, put by one thread; the last one, the end or an error, is never removed."""
+    """Items in order, put by one thread. The last one, the end or an error, is never removed."""
 
     def __init__(self, on_taken: Callable[[], None], max_items: int | None = None) -> None:
         """`on_taken` is called just before a batch is taken, and when there is none to take."""
@@ -64,7 +64,7 @@ class ReadyBatches:
         self._arrived, self._space = Wakeup(), Wakeup()
 
     def put(self, item: FeedItem) -> None:
-        """Adds an item; waits while there are `max_items`. Discards it when closed."""
+        """Adds an item, waiting while there are `max_items`; discards it if closed."""
         before, limit = self._put, self._max_items
         while self._closed_at is None and limit and before.steps - self.taken >= limit:
             self._space.wait()
@@ -80,7 +80,7 @@ class ReadyBatches:
     def first(self, timeout: float) -> ReadyItem | None:
         """Waits for the first item and returns it; None after `timeout` seconds, or when closed."""
         if (item := self._peek()) is None and self._closed_at is None:
-            self._on_taken()  # an interrupt may have come between a `del` and what led to it
+            self._on_taken()  # an interrupt may have come just before a `del`
             self._arrived.wait(min(timeout, _MAX_WAIT_SECONDS))
             item = self._peek()
         if len(self.items) > 1 or self._end_put or self._closed_at is not None:
@@ -95,12 +95,12 @@ class ReadyBatches:
 
     @property
     def taken(self) -> int:
-        """Batches that were taken, or are about to be."""
+        """Batches taken or about to be taken."""
         return max(self._announced, self.progress.steps)
 
     @property
     def progress(self) -> Progress:
-        """Steps, samples and bytes of the batches that were taken."""
+        """Steps, samples and bytes of the batches taken."""
         if self._closed_at is not None:
             return self._closed_at
         put = self._put  # first: an item that is put meanwhile is not taken

@@ -15,7 +15,7 @@ from infeed.stats import StatsRecorder
 
 @dataclass
 class ThreadMeter:
-    """Totals of one thread, which alone writes them, for `TrainerReport`."""
+    """Totals of one thread for `TrainerReport`; only that thread writes them."""
 
     receive_seconds: float = 0.0
     finish_seconds: float = 0.0
@@ -31,7 +31,7 @@ class Reporter:
     """Keeps the last seconds of a feed, and the last report of each server. Thread-safe."""
 
     def __init__(self, recorder: StatsRecorder, state: Callable[[], dict[str, Any]]) -> None:
-        """`state` returns the figures of a report that are no sums."""
+        """`state` returns the figures of a report that are not sums."""
         self._recorder = recorder
         self._state = state
         self._meters: list[ThreadMeter] = []
@@ -40,7 +40,7 @@ class Reporter:
         self._lock = threading.Lock()
 
     def new_meter(self) -> ThreadMeter:
-        """Returns the meter of one more thread of the feed."""
+        """Returns a meter for another thread of the feed."""
         self._meters.append(ThreadMeter())
         return self._meters[-1]
 
@@ -57,7 +57,7 @@ class Reporter:
             self._window.sample(now, counters)
 
     def report(self, *, has_ended: bool = False) -> TrainerReport:
-        """Returns the report of the last seconds: up to the last batch, if the feed has ended."""
+        """Returns the report on the last seconds, up to the last batch if the feed has ended."""
         now = self._recorder.last_at if has_ended else time.monotonic()
         with self._lock:
             seconds, grown = self._window.difference(now, self._counters(now))

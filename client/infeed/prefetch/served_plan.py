@@ -1,4 +1,4 @@
-"""Plan of a feed, with the spec that a server sends."""
+"""Plan of a feed, made from a server's spec."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from infeed.wire.received import StreamContract
 
 
 def served_plan(transport: Transport, pipeline: str, options: FeedOptions) -> FeedPlan:
-    """Returns the plan of the feed of a pipeline, or of steps of an amended run. Raises what
+    """Returns the plan of a pipeline's feed, or of an amended run's steps. Raises what
     `infeed.connect` raises."""
     cursor = options.cursor
     if options.steps is None or cursor is None:
@@ -42,7 +42,7 @@ def served_plan(transport: Transport, pipeline: str, options: FeedOptions) -> Fe
 def find_pipeline(
     transport: Transport, name: str, fingerprint: str, timeout: float
 ) -> PipelineSpec:
-    """Returns the pipeline of a fingerprint, under any name; `name` is tried first. Raises
+    """Returns the pipeline with a fingerprint, under any name, trying `name` first. Raises
     `FingerprintError` if there is none."""
     served = ""
     try:
@@ -55,9 +55,9 @@ def find_pipeline(
     remedy = "serve that definition too, under any name"
     for spec in transport.list_pipelines(timeout):
         if is_of_other_algorithm(fingerprint, spec.fingerprint):
-            remedy = "that infeed keyed its draws otherwise: ask servers of its version"
+            remedy = "an infeed with other random draws made it: use servers of that version"
         if spec.fingerprint == fingerprint:
-            return transport.get_pipeline(spec.name, timeout)  # a list has no names of classes
+            return transport.get_pipeline(spec.name, timeout)  # listings omit class names
     raise FingerprintError(
         f"{transport.target}: no pipeline has the fingerprint {fingerprint}, with which these "
         f"steps of the run of {name!r} were made{served}; {remedy}",
@@ -131,14 +131,14 @@ def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
 def _plan_of_steps(
     spec: PipelineSpec, run: Run, steps: tuple[int, int], plan: ShardPlan, epochs: int | None
 ) -> ShardPlan:
-    """Returns the plan of some steps of a run. Raises `InvalidRequestError` where they cannot be
-    read again."""
+    """Returns the plan of some steps of a run. Raises `InvalidRequestError` if they cannot be read
+    again."""
     problem = f"steps {steps} of pipeline {spec.name!r} cannot be read again: "
     if not spec.guarantee.can_resume:
         raise InvalidRequestError(f"{problem}it guarantees no order")
     if epochs and spec.sample_count is None:
         raise InvalidRequestError(
-            f"{problem}its number of samples is unknown, and so the end of {epochs} epochs; "
+            f"{problem}its number of samples is unknown, so the end of {epochs} epochs is too; "
             "connect without epochs"
         )
     part = run.part_of(steps[0], plan.global_stride)

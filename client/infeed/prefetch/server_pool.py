@@ -1,4 +1,4 @@
-"""Server pool: the lock that all readers of a feed share, and the waits for its coordinator."""
+"""Server pool: the lock shared by a feed's readers, and their waits for its coordinator."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _CHECK_INTERVAL_SECONDS = 0.25
 """Period at which an idle server looks for stragglers."""
 
 REPORT_DUE = -1
-"""Instead of a step: a report to the server is due."""
+"""In place of a step: a report to the server is due."""
 
 BLOCKS_DUE = -2
-"""Instead of a step: blocks of shared memory should be returned."""
+"""In place of a step: blocks of shared memory should be returned."""
 
 
 class ServerPool:
-    """Makes a coordinator thread-safe. The trainer's thread takes no lock: it calls `wake` only."""
+    """Makes a coordinator thread-safe. The trainer's thread takes no lock: it only calls `wake`."""
 
     def __init__(self, coordinator: Coordinator, consumed_steps: Callable[[], int]) -> None:
         """`consumed_steps` returns how many batches the trainer has taken."""
@@ -45,7 +45,7 @@ class ServerPool:
         self.wake()
 
     def wake(self) -> None:
-        """Makes every waiting thread look again. Callable from any thread; never blocks."""
+        """Makes every waiting thread check again. Callable from any thread; never blocks."""
         for wakeup in list(self._wakeups.values()):  # a list: atomic on free-threaded Python, too
             wakeup.set()
 

@@ -1,4 +1,4 @@
-"""Server reader: one stream to one server, with reconnects."""
+"""Server reader: one connection's stream to a server, with reconnects."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Shared(NamedTuple):
 
 
 class ServerReader(BackgroundThread):
-    """Reads one connection's stream on its own thread, and connects again when it is lost."""
+    """Reads one connection's stream on a thread of its own, and reconnects when it is lost."""
 
     def __init__(self, server: str, shared: Shared, number: int = 0) -> None:
         """`number` counts the connections to the server."""
@@ -67,7 +67,7 @@ class ServerReader(BackgroundThread):
             self._call.cancel()
 
     def cancel_overdue(self) -> None:
-        """Cancels the stream if the server has announced its end, but neither sends nor ends it."""
+        """Cancels the stream if its announced end does not come and nothing else does."""
         stream, call = self._stream, self._call
         if stream is None or call is None or not stream.draining:
             return
@@ -100,8 +100,8 @@ class ServerReader(BackgroundThread):
             self._read_messages(call, stream, assembler)
         finally:
             with self._pool.locked():
-                stream.ended = True  # ends the thread that sends requests, for which `close` waits
-                # An error refers to these until garbage is collected: blocks would stay mapped.
+                stream.ended = True  # ends the sending thread, for which `close` waits
+                # An error keeps these alive until garbage collection, and blocks would stay mapped.
                 stream.blocks = assembler.blocks = None
             call.close()
             if self._tracer is not None:
@@ -136,7 +136,7 @@ class ServerReader(BackgroundThread):
                 return
 
     def _map_blocks(self, assembler: BatchAssembler, stream: Stream) -> str:
-        """Maps the memory that the server offers; returns why not, if it does not."""
+        """Maps the memory that the server offers; returns the reason if that fails."""
         offer = assembler.shared_memory
         if not offer.key:
             refusal = self._plan.shared_memory_refusal or offer.refusal
@@ -181,14 +181,14 @@ class ServerReader(BackgroundThread):
             )
 
     def _drain(self, stream: Stream) -> None:
-        """Requests nothing more from a server that shuts down; it still sends what is in flight."""
+        """Requests nothing more from a closing server, which still sends what is in flight."""
         with self._pool.locked() as coordinator:
             coordinator.on_draining(stream)
 
     def _requests(
         self, stream: Stream, contract: StreamContract, pending: deque[PendingRequest]
     ) -> Iterator[stream_pb2.StreamBatchesRequest]:
-        """Yields the requests of one stream, on the transport's thread; adds them to `pending`."""
+        """Yields one stream's requests, on the transport's thread, and adds them to `pending`."""
         with self._pool.locked() as coordinator:
             coordinator.on_connected(stream)
         opening = stream_pb2.StreamOpen(feed_id=self._plan.feed_id)

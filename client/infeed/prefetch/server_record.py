@@ -6,35 +6,35 @@ from collections import deque
 from dataclasses import dataclass, field
 
 _EWMA_DECAY = 0.8
-"""Weight of the past in the moving averages: more follows a change of speed later."""
+"""Weight of the past in the moving averages: more follows a change of speed more slowly."""
 
 _RATE_SECONDS, _RATE_BATCHES = 10.0, 50
-"""Bounds on the batches of a rate: fewer come in bursts, over a long distance."""
+"""Bounds on the batches that a rate covers: over a long distance, fewer come in bursts."""
 
 
 @dataclass
 class ServerRecord:
-    """A server since it connected: after a reconnect it may be another process."""
+    """A server since it connected; after a reconnect it may be another process."""
 
     in_flight: dict[int, float] = field(default_factory=dict)
-    """The time of the request, by step, in the order of the requests."""
+    """Request time by step, in the order of the requests."""
     timed_out: set[int] = field(default_factory=set)
-    """Of the steps in flight, the ones that were reassigned."""
+    """The steps in flight that were reassigned."""
     interval: float = 0.0
     """Mean time from batch to batch; 0 before the first."""
     usual_interval: float = 0.0
-    """The same, with bounds on what one batch adds: one late batch makes no slow server."""
+    """The same with each batch's share bounded: one late batch does not make a server slow."""
     intervals: deque[float] = field(default_factory=lambda: deque(maxlen=_RATE_BATCHES))
     """The last times from batch to batch."""
     lone_latency: float = 0.0
-    """Time to the last answer while nothing else arrived: an idle server takes so long."""
+    """Time to the last answer while nothing else arrived: the latency of an idle server."""
     received: int = 0
     """Batches so far."""
     received_at: float = 0.0
 
     def rate(self, now: float) -> float:
-        """Returns the batches per second of the last seconds in which requests were in flight, at
-        most as if the next batch came now; 0 before the first. Callable from any thread."""
+        """Returns the batches per second over the last seconds with requests in flight, at most as
+        if the next batch came now; 0 before the first. Callable from any thread."""
         requested_at = next(iter(self.in_flight.copy().values()), now)
         silence = max(0.0, now - max(requested_at, self.received_at))
         last = list(self.intervals.copy())

@@ -23,21 +23,21 @@ log = logging.getLogger(__name__)
 
 MIN_LEFT_OUT_SECONDS = 1.0
 MAX_LEFT_OUT_SECONDS = 30.0
-"""Bounds on the time for which a server is left out; it doubles until the server sends a batch."""
+"""Bounds on the time that a server is left out, which doubles until the server sends a batch."""
 
 UNREACHABLE_WARNING_INTERVAL_SECONDS = 60.0
-"""Period at which a process names a server that cannot be reached, over all feeds: each pass of a
-dataset has another one, and fewer seconds fill the log in short passes."""
+"""Period at which a process logs an unreachable server, over all feeds: each pass of a dataset
+opens another feed, and a shorter period fills the log during short passes."""
 
 _named_at: dict[str, float] = {}
-"""By server: the monotonic time at which this process has last logged its loss."""
+"""For each server, the monotonic time at which this process last logged its loss."""
 
 STEP_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
-"""Errors of a step that another server usually raises as well."""
+"""Errors of a step that another server would usually raise as well."""
 
 CONFIRMATION_TIMEOUT_SECONDS = 30.0
-"""Seconds to wait for another server's answer to a step that one has failed, at least the usual
-time of a batch: fewer may end a feed by the fault of one host."""
+"""Seconds to wait for another server's answer to a step that one server failed, at least a batch's
+usual time: fewer may end a feed because of one host's fault."""
 
 
 @dataclass
@@ -45,24 +45,24 @@ class ServerState:
     """The state of one server."""
 
     active: set[str] = field(default_factory=set)
-    """The streams to the server, by name, also the ones that are about to connect."""
+    """The streams to the server by name, including those about to connect."""
     accepted: dict[str, None] = field(default_factory=dict)
-    """The ones that the server has accepted, in order; the first one reports."""
+    """The streams that the server has accepted, in order; the first one reports."""
     faulty: set[str] = field(default_factory=set)
-    """The streams, by name, that have ended with a protocol error, and have sent no batch since."""
+    """Names of streams that ended with a protocol error and have sent no batch since."""
     lost: bool = False
-    """Whether the last connection failed, and the server has not accepted a stream since."""
+    """Whether the last connection failed and the server has accepted no stream since."""
     loss_logged: bool = False
     left_out: bool = False
-    """Whether the server has failed otherwise, and has not sent a batch since."""
+    """Whether the server failed in another way and has sent no batch since."""
     failed_step: int | None = None
-    """The step that a server that is left out has failed; None: it cannot serve any."""
+    """The step for which the server was left out; None: it cannot serve any."""
     renewable: bool = False
-    """Whether it rejected a token that it had accepted, so that a renewed one may be valid."""
+    """Whether it rejected a token accepted before, so that a renewed one may be valid."""
     error: InfeedError | None = None
     """Why the server was lost or left out."""
     returned_at: float = -math.inf
-    """The time at which it served again after it had been lost or left out."""
+    """The time at which it served again after being lost or left out."""
     retry_at: float = 0.0
     """The earliest time of the next attempt to connect."""
     backoff: float = 0.0
@@ -73,8 +73,8 @@ class ServerState:
         return self.lost or self.left_out
 
     def retry(self, stream: Stream, now: float, low: float, high: float) -> None:
-        """Ends the attempt; the next one comes after twice the time, within the bounds. Streams
-        that end together count as one."""
+        """Ends the attempt; the next one follows after twice the delay, within bounds. Streams that
+        end together count once."""
         self.active.discard(stream.name)
         self.accepted.pop(stream.name, None)
         if now >= self.retry_at:
@@ -82,20 +82,20 @@ class ServerState:
             self.retry_at = now + self.backoff
 
     def has_failed(self, step: int) -> bool:
-        """Returns whether the server has failed this step, and is not being tried again: one that
-        lacks a resource, or rejects a token which may be renewed, may recover."""
+        """Returns whether the server failed this step for good: one that lacks a resource, or
+        rejects a token that may be renewed, may recover."""
         may_recover = self.renewable or isinstance(self.error, ServerUnavailableError)
         failed = self.left_out and not may_recover
         return failed and not self.active and self.failed_step in {None, step}
 
 
 class ServerStates(dict[str, ServerState]):
-    """The states of all servers, by name, with log lines about what changes. Not thread-safe."""
+    """The states of all servers by name; logs their changes. Not thread-safe."""
 
     def __init__(self, plan: FeedPlan) -> None:
         super().__init__()
         self.connected: list[str] = []
-        """Every server that was ever connected, in order of the first connection."""
+        """Every server ever connected, in order of first connection."""
         self.losses = self.reconnects = self.left_out = 0
         self._feed = plan.spec.name
 
@@ -124,14 +124,14 @@ class ServerStates(dict[str, ServerState]):
             state.left_out, state.backoff, state.returned_at = False, 0.0, now
 
     def is_fault_of_connection(self, stream: Stream) -> bool:
-        """Returns whether a protocol error is the connection's, not the server's: others to the
-        same server are open and have had none."""
+        """Returns whether the connection, not the server, is to blame for a protocol error: the
+        server's other connections are open and had none."""
         state = self[stream.server]
         state.faulty.add(stream.name)
         return stream.accepted and not state.accepted.keys() <= state.faulty
 
     def lose(self, stream: Stream, error: InfeedError, now: float) -> None:
-        """Marks a server as lost, or as unreachable from the beginning."""
+        """Marks a server as lost, or as never reached."""
         state = self[stream.server]
         self.losses += stream.accepted
         state.retry(stream, now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
@@ -169,14 +169,14 @@ class ServerStates(dict[str, ServerState]):
         state.lost, state.left_out, state.error, state.failed_step = False, True, error, step
 
     def absence(self, server: str) -> str:
-        """Returns what has happened to a server that does not serve, as the end of a sentence."""
+        """Returns what happened to a server that does not serve, as the end of a sentence."""
         if self[server].left_out:
             return "is left out for its error"
         return "is lost" if server in self.connected else "was never reached"
 
     def has_turn(self, server: str) -> bool:
-        """Returns whether the server is the one to connect to, where only one may serve: the first
-        healthy one by name, so that all ranks of a job share its pass over the data set."""
+        """Returns whether to connect to the server, if only one may serve: the first healthy one by
+        name, so that all ranks of a job share its pass over the dataset."""
         unhealthy = self[server].unhealthy
         return not any(
             other.active or (not other.unhealthy and (unhealthy or name < server))
@@ -210,14 +210,14 @@ class ServerStates(dict[str, ServerState]):
 
 
 class StepFailures:
-    """The steps that one server has failed, and no other has answered. Not thread-safe."""
+    """Steps that one server failed and no other has answered. Not thread-safe."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[str, InfeedError]] = {}
         self._changed_at = -math.inf
 
     def is_confirmed(self, step: int, server: str, error: InfeedError, now: float) -> bool:
-        """Returns whether another server has failed the step before; else remembers the error."""
+        """Returns whether another server failed the step too; if not, remembers the error."""
         if step not in self._first:
             self._first[step], self._changed_at = (server, error), now
         return self._first[step][0] != server

@@ -1,4 +1,4 @@
-"""Checks of a pipeline's spec, and of the values that a feed puts into empty slots."""
+"""Checks of a pipeline's spec, and of the values for empty slots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from infeed.shared.spec import (
 from infeed.wire.batch import MAX_PAYLOAD_BYTES
 
 MAX_FINISHED_BYTES = 1 << 34
-"""Bytes of one batch after the finish transforms, which can make it much larger."""
+"""Maximum bytes of one batch after the finish transforms, which can make it much larger."""
 
 _MAX_DIMENSIONS = 30
 """Dimensions of a field of one sample: NumPy supports at least 32, and a batch adds one."""
@@ -39,7 +39,7 @@ _OFFSET_BYTES = 8
 
 
 def validate_spec(spec: PipelineSpec, slots: int) -> None:
-    """Raises `ProtocolError` for a spec that is invalid for batches of that many slots."""
+    """Raises `ProtocolError` for a spec that is invalid for batches with this number of slots."""
     for name, value, low, high in (
         ("batch size", spec.batch_size, 1, MAX_BATCH_SIZE),
         ("batch stride", spec.batch_stride, 0, MAX_BATCH_SIZE),
@@ -77,8 +77,8 @@ def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) 
     size = slots * (sum(of_strings) + sum(field.sample_bytes or 0 for field in fields))
     if size > max_bytes and slots > spec.batch_size:
         raise InvalidRequestError(
-            f"batch size {slots} makes batches of {size} bytes, and {max_bytes} are the most; take "
-            f"a smaller one, such as the {spec.batch_size} of pipeline {spec.name!r}",
+            f"batch size {slots} makes batches of {size} bytes; the limit is {max_bytes}: use a "
+            f"smaller one, such as {spec.batch_size} of pipeline {spec.name!r}",
             batch_size=slots,
         )
     if size > max_bytes:
@@ -100,7 +100,7 @@ def _check_mix(
     if slots % 2:
         raise InvalidRequestError(
             f"batch size {slots} is odd, and pipeline {spec.name!r} mixes the samples of "
-            f"neighbouring slots; take an even one, such as {slots + 1}",
+            f"neighbouring slots; use an even one, such as {slots + 1}",
             batch_size=slots,
         )
 
@@ -137,8 +137,8 @@ def _invalid(spec: PipelineSpec, actual: str, expected: str) -> ProtocolError:
 
 
 def check_empty(empty: Mapping[str, float], spec: Spec, pending: Sequence[FinishTransform]) -> None:
-    """Raises `InvalidRequestError` for a value that a field cannot have, and for a field that the
-    consumer of the feed makes by the pending transforms."""
+    """Raises `InvalidRequestError` for a value that a field cannot hold, and for a field that the
+    feed's consumer makes with the pending transforms."""
     types = {field.name: field.data_type for field in spec}
     for name, value in empty.items():
         problem = ""
@@ -148,13 +148,13 @@ def check_empty(empty: Mapping[str, float], spec: Spec, pending: Sequence[Finish
         elif any(name in changed_fields(transform) for transform in pending):
             problem = 'its finish transforms are left to the consumer; give finish="trainer"'
         elif not _has(types[name], value):
-            problem = f"its type is {types[name]}; cast it in the pipeline to one that has it"
+            problem = f"its type is {types[name]}; cast it in the pipeline to a type that holds it"
         if problem:
             raise InvalidRequestError(f"empty: field {name!r} cannot be {value}: {problem}")
 
 
 def _has(data_type: str, value: float) -> bool:
-    """Returns whether a type has a number; a type of floats has a rounded one."""
+    """Returns whether a type can hold a number; floats may round it."""
     if data_type == BYTES:
         return False
     dtype = numpy_dtype(data_type)

@@ -25,27 +25,27 @@ from infeed.prefetch.server_record import ServerRecord, ewma
 T = TypeVar("T")
 
 MIN_STRAGGLER_SECONDS = 1.0
-"""Seconds of silence before a server is a straggler, at least: fewer repeat late steps."""
+"""Minimum seconds of silence before a server is a straggler: fewer repeat merely late steps."""
 
 _LATE_FACTOR = 4.0
 """Multiple of the usual time from which a server is a straggler: less repeats more steps."""
 
 _INITIAL_QUOTA = 4
-"""Steps in flight at a server of unknown speed, of several. Each batch that it sends adds one, up
-to its share: with its whole share at once, the next steps would all be at one server."""
+"""Initial steps in flight at one of several servers, whose speed is unknown. Each batch adds one,
+up to its share: given the whole share at once, one server would have all the next steps."""
 
 
 class StepScheduler(Generic[T]):
     """Schedules the steps of one feed over its servers, by name. Not thread-safe."""
 
     def __init__(self, steps: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """`steps` is None if the feed is endless or only the servers know the end."""
+        """`steps` is None if the feed is endless or only the servers know its end."""
         self.hedges = 0
-        """Steps that were requested again while an earlier request was in flight."""
+        """Steps requested again while an earlier request was in flight."""
         self.next_step = 0
-        """The step that is delivered next."""
+        """The step to deliver next."""
         self.single_server = True
-        """Whether no server is expected but the first that is added."""
+        """Whether only one server is expected, the first to be added."""
         self.servers: dict[str, ServerRecord] = {}
         """The servers that steps can be assigned to."""
         self._steps = steps
@@ -63,7 +63,7 @@ class StepScheduler(Generic[T]):
 
     @property
     def has_reassigned(self) -> bool:
-        """Whether steps wait for another server than the one that was to send them."""
+        """Whether reassigned steps wait for another server."""
         return bool(self._reassigned)
 
     @property
@@ -86,21 +86,21 @@ class StepScheduler(Generic[T]):
         self._steps = step if self._steps is None else min(step, self._steps)
 
     def fail(self, step: int, item: T) -> None:
-        """Buffers an item in place of a step. No later step is needed, but the feed must not end as
-        if it were complete."""
+        """Buffers an item in place of a step. No later step is needed, but the feed must not seem
+        complete."""
         self._reorder_buffer[step] = item
         self._failed_step = step
 
     def assign(self, server: str, step_limit: int, *, is_urgent: bool = False) -> int | None:
-        """Returns the step to request from the server now; None if there is none for it yet. It is
-        urgent if the trainer is about to wait: then a slow server is not waited for."""
+        """Returns the step to request from the server now; None if there is none yet. `is_urgent`:
+        the trainer is about to wait, so do not wait for a slow server."""
         if server in self.servers:
             return self._request(server, self._choose_step(server, step_limit, is_urgent))
         return None
 
     def probe(self, server: str, step_limit: int) -> int | None:
-        """Returns the next step, to request it alone from a server that has failed before. It may
-        be in flight elsewhere: the answer delays no other step."""
+        """Returns the next step, the only one to request from a server that failed before. It may
+        be in flight elsewhere too, so the answer delays no other step."""
         step, known = self.next_step, self.servers.get(server)
         if known is None or known.in_flight or step >= step_limit or not self._exists(step):
             return None
@@ -111,7 +111,7 @@ class StepScheduler(Generic[T]):
         return self._request(server, step)
 
     def on_received(self, server: str, step: int, item: T) -> bool:
-        """Buffers a step that was in flight; returns False if it is not needed any more."""
+        """Buffers a step that was in flight; returns False if it is no longer needed."""
         sender, now = self.servers[server], self._clock()
         requested_at = sender.in_flight.pop(step)
         sender.timed_out.discard(step)
@@ -136,7 +136,7 @@ class StepScheduler(Generic[T]):
         return not received and self._exists(step)
 
     def pop_next(self) -> T | None:
-        """Removes and returns the next step in order, if it was received."""
+        """Removes and returns the next step in order, if received."""
         if self.next_step not in self._reorder_buffer:
             return None
         self.next_step += 1
@@ -147,12 +147,12 @@ class StepScheduler(Generic[T]):
         self._reorder_buffer.clear()
 
     def oldest_in_flight(self, server: str) -> int | None:
-        """Returns the step in flight that was requested from the server first."""
+        """Returns the server's oldest step in flight."""
         return next(iter(self.servers.get(server, ServerRecord()).in_flight), None)
 
     def blocking_server(self) -> tuple[str, float] | None:
-        """Returns the server that the next step was requested from first, and how many seconds
-        ago; None if it is not in flight. Callable from any thread."""
+        """Returns the server first asked for the next step, and how many seconds ago; None if the
+        step is not in flight. Callable from any thread."""
         requests = [
             (requested_at, name)
             for name, server in list(self.servers.items())
@@ -189,7 +189,7 @@ class StepScheduler(Generic[T]):
         return None
 
     def _detect_stragglers(self, idle: ServerRecord | None, is_urgent: bool) -> None:
-        """Times out the steps of each straggler that has the next step in flight."""
+        """Times out the steps of every straggler with the next step in flight."""
         for server in self.servers.values():
             if server.waits_for(self.next_step) and self._is_straggler(server, idle, is_urgent):
                 newly = server.in_flight.keys() - server.timed_out
@@ -214,7 +214,7 @@ class StepScheduler(Generic[T]):
         return late and (idle is not None or last > since)
 
     def _reassign(self, step: int) -> None:
-        """Queues the step again if no server is waited for to send it."""
+        """Queues the step again unless a server is still expected to send it."""
         is_awaited = any(server.waits_for(step) for server in self.servers.values())
         if not is_awaited and self.is_needed(step):
             heapq.heappush(self._reassigned, step)
@@ -225,7 +225,7 @@ class StepScheduler(Generic[T]):
         return self._steps is None or step < self._steps
 
     def _quota(self, server: ServerRecord, step_limit: int) -> int:
-        """Returns the steps that the server may have in flight: its share of the speed of all."""
+        """Returns the steps that the server may have in flight, by its share of the total speed."""
         others = [
             item for item in self.servers.values() if item is not server and not item.timed_out
         ]
@@ -234,6 +234,6 @@ class StepScheduler(Generic[T]):
         if not others:
             return free if self.single_server else min(free, initial)
         known = [item.interval for item in (server, *others) if item.interval]
-        mean = sum(known) / len(known) if known else 1.0  # an unknown speed is the mean
+        mean = sum(known) / len(known) if known else 1.0  # an unknown speed counts as the mean
         speeds = [1 / (other.interval or mean) for other in (server, *others)]
         return min(initial, max(2, round(free * speeds[0] / sum(speeds))))

@@ -12,7 +12,7 @@ MAX_DRAIN_SILENCE_SECONDS = 90.0
 """Seconds without a batch on a stream whose end was announced: a proxy may keep it open."""
 
 _RETURN_SECONDS = 0.5
-"""Time for which blocks of shared memory wait for a request that returns them."""
+"""Time that free blocks of shared memory wait for a request to return them with."""
 
 
 @dataclass(eq=False)
@@ -21,7 +21,7 @@ class Stream:
 
     server: str
     number: int = 0
-    """Of the connections to the server."""
+    """The number of the connection to the server."""
     accepted: bool = False
     draining: bool = False
     """Whether the server has announced the end of the stream."""
@@ -29,9 +29,9 @@ class Stream:
     """The time of the last batch, or of the announcement."""
     ended: bool = False
     report_interval: float = 0.0
-    """Seconds between two reports to the server; 0: it takes none, or has not answered yet."""
+    """Seconds between reports to the server; 0: it takes none, or has not answered yet."""
     report_at: float = 0.0
-    """The monotonic time from which on the next report may be sent."""
+    """The earliest monotonic time of the next report."""
     blocks: BlockPool | None = None
     """The shared memory of a stream on this host."""
     returned_at: float = 0.0
@@ -39,7 +39,7 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """The address of the server, with the number of a connection that is not its only one."""
+        """The server's address, with the connection's number unless it is the first."""
         return f"{self.server}#{self.number + 1}" if self.number else self.server
 
     def seconds_to_report(self, now: float) -> float:
@@ -47,7 +47,7 @@ class Stream:
         return max(0.0, self.report_at - now) if self.report_interval else math.inf
 
     def returns_blocks(self, now: float) -> bool:
-        """Returns whether blocks should be returned without waiting for a request."""
+        """Returns whether to return blocks without waiting for a request."""
         blocks = self.blocks  # the reading thread removes them at the end of the stream
         has_free = blocks is not None and blocks.has_free
         return has_free and now - self.returned_at > _RETURN_SECONDS

@@ -1,4 +1,4 @@
-"""Threads of a feed: a wake-up without a lock, and daemon threads whose end can be waited for."""
+"""Threads of a feed: a lock-free wake-up, and daemon threads that can be waited for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import suppress
 class Wakeup:
     """Stays set until one wait has seen it.
 
-    An exception of a signal handler can leave the lock of a `threading.Event` locked, and then
-    every other thread hangs. Here, setting and waiting are one call of C each. A signal that is
-    lost with the exception does no harm: each thread checks its condition before it waits.
+    A signal handler's exception can leave the lock of a `threading.Event` locked, and every other
+    thread then hangs. Here, setting and waiting are a single C call each. A wake-up lost with the
+    exception does no harm: each thread checks its condition before waiting.
     """
 
     def __init__(self) -> None:
@@ -33,8 +33,8 @@ class Wakeup:
 
 
 class BackgroundThread(threading.Thread):
-    """Runs a function; none outlives the process. `join` is called at the end only: an exception of
-    a signal handler in it marks a running thread as ended."""
+    """Runs a function; never outlives the process. Call `join` only at the end: a signal handler's
+    exception in it marks a running thread as ended."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)

@@ -34,10 +34,10 @@ _JOIN_TIMEOUT_SECONDS = 1.0
 NO_CREDENTIALS = Credentials()
 
 MAX_MESSAGE_BYTES = 1 << 26
-"""A message with a larger length is refused as corrupt. Batches travel in chunks of 1 MiB."""
+"""A longer message is refused as corrupt: batches travel in chunks of 1 MiB."""
 
 _CHECKSUM_FIELD_BYTES = 9
-"""Bytes of the field `checksum` with its tag, the last one of a message that has it."""
+"""Bytes of the field `checksum` and its tag, which end a message that has one."""
 
 _MAX_TIMEOUT_MILLISECONDS = 10**8 - 1
 """The largest number in `grpc-timeout`, more than a day."""
@@ -57,8 +57,8 @@ class GrpcCall:
         connect_timeout: float | None = None,
         on_draining: Callable[[], None] = lambda: None,
     ) -> None:
-        """`timeout`, in seconds, is for the whole call, `connect_timeout` up to the peer's first
-        frame. `on_draining` is called when the server is about to shut down."""
+        """`timeout` bounds the whole call, in seconds, `connect_timeout` the wait for the peer's
+        first frame. `on_draining` is called when the server announces its shutdown."""
         self.server = address
         self._method = method
         self._requests = requests
@@ -174,7 +174,7 @@ class GrpcCall:
 
     @contextlib.contextmanager
     def _map_errors(self) -> Iterator[None]:
-        """Maps exceptions of the connection to an `InfeedError`, or what the requests raised."""
+        """Maps the connection's exceptions to an `InfeedError`, or to what the requests raised."""
         try:
             yield
         except InfeedError:  # some are an OSError too
@@ -198,7 +198,7 @@ def read_single_response(call: Call, response: Any) -> Any:
         raise ProtocolError(f"{call.server} sent more than one response message")
     try:
         parsed = response.FromString(bytes(message))
-    except (DecodeError, UnicodeDecodeError) as error:  # the second from protobuf in Python
+    except (DecodeError, UnicodeDecodeError) as error:  # pure-Python protobuf raises the second
         raise ProtocolError(f"{call.server} sent a message that cannot be parsed") from error
     expected = getattr(parsed, "checksum", 0)  # an older server sends none
     checked = memoryview(message)[:-_CHECKSUM_FIELD_BYTES]

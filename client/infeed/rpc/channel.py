@@ -46,7 +46,7 @@ _REFUSALS = (
 log = logging.getLogger(__name__)
 
 _WARNING_SECONDS = 2.0
-"""Seconds without an answer after which a warning says what is waited for."""
+"""Seconds without an answer before a warning tells which server is awaited."""
 
 _SERVICE = "/infeed.v1.FeedService/"
 _METHODS = service.DESCRIPTOR.services_by_name["FeedService"].methods_by_name
@@ -81,7 +81,7 @@ class GrpcTransport:
         for address in self._addresses:
             credentials.validate(address)
         self._current = 0
-        """The index of the address that has responded last."""
+        """The index of the address that responded last."""
         self._credentials = credentials
         self._names: dict[str, str] = {}
         """The address as the user wrote it, by server."""
@@ -103,7 +103,7 @@ class GrpcTransport:
                 return pipelines
 
     def control_plane(self, timeout: float = 20.0) -> str:
-        """Returns the URL at which the server's control plane listens; "" if it tells none."""
+        """Returns the URL of the server's control plane; "" if the server reports none."""
         return str(self._first_page(timeout).control_plane)
 
     def broken_pipelines(self, timeout: float = 20.0) -> dict[str, str]:
@@ -157,8 +157,8 @@ class GrpcTransport:
             call.cancel()
 
     def call(self, method: str, request: Message, timeout: float = 20.0) -> Any:
-        """Returns the response of the first server that responds. At the timeout raises a refusal,
-        if a server refused the call, else the last error; at once when all have refused."""
+        """Returns the first response from any server. Raises at once if all servers refuse, else at
+        the timeout: a server's refusal if there was one, or the last error."""
         response = GetMessageClass(_METHODS[method].output_type)
         began = time.monotonic()
         backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
@@ -178,7 +178,7 @@ class GrpcTransport:
                 with closing(call):
                     return read_single_response(call, response)
             except (ServerUnavailableError, StallError) as error:
-                connect_timeout *= 2  # a server may only be slow, as when all trainers connect
+                connect_timeout *= 2  # a server may just be slow, as when all connect
                 problem = error.message
             except _REFUSALS as error:
                 refusals[address], problem = error, error.message
@@ -188,7 +188,7 @@ class GrpcTransport:
                 if self._addresses[self._current] == address:  # else another thread has moved on
                     self._current = (self._current + 1) % len(self._addresses)
             if not has_warned and time.monotonic() - began >= _WARNING_SECONDS:
-                log.warning("%s is waited for, %.3g s at most: %s", self.target, timeout, problem)
+                log.warning("waiting for %s, %.3g s at most: %s", self.target, timeout, problem)
                 has_warned = True
             time.sleep(min(backoff, max(0.0, began + timeout - time.monotonic())))
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)

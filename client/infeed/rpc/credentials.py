@@ -12,7 +12,7 @@ from infeed.http2.tls_config import TLS, certificate_name, validate_tls
 from infeed.shared.errors import ConfigError, InfeedError, InvalidRequestError, UserCodeError
 
 Token = str | Callable[[], str]
-"""A bearer token, or a function that returns it; called for each call, so it can be renewed."""
+"""A bearer token, or a function that returns one. It is called for each call, to allow renewal."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Credentials:
     """True: TLS with the system's authorities. False: no TLS, even for the token. None: no TLS,
     and a token only for addresses on this machine."""
     name: str | None = None
-    """The address as the user wrote it, where a call is to one of its hosts."""
+    """The address as the user wrote it, if a call goes to one of its hosts."""
 
     def __post_init__(self) -> None:
         if not (self.token is None or isinstance(self.token, str) or callable(self.token)):
@@ -71,10 +71,10 @@ class Credentials:
             return []
         token = self.token if isinstance(self.token, str) else _call_token_function(self.token)
         is_text = isinstance(token, str) and token.isascii() and token.isprintable()
-        if not is_text or not token or " " in token:  # the error is without the token itself
+        if not is_text or not token or " " in token:  # the error must not show the token
             raise ConfigError(
-                "the token must be a str of printable ASCII characters without blanks, and not "
-                "empty; strip the line break of a file"
+                "the token must be a nonempty str of printable ASCII characters without blanks; "
+                "strip the line break of a file"
             )
         return [("authorization", f"Bearer {token}")]
 
@@ -84,7 +84,7 @@ def _call_token_function(token: Callable[[], str]) -> str:
         return token()
     except InfeedError:
         raise
-    except Exception as error:  # an OSError would be mistaken for a lost connection
+    except Exception as error:  # an OSError would look like a lost connection
         raise UserCodeError(
             f"the token function failed: {type(error).__name__}: {error}"
         ) from error

@@ -42,7 +42,7 @@ _ERRORS: dict[str, tuple[type[InfeedError], str]] = {
     "DEADLINE_EXCEEDED": (StallError, "{} did not respond in time: {}"),
     "UNIMPLEMENTED": (ProtocolError, "{} is not an infeed server of this version: {}"),
 }
-"""The error and message, for target and details, of a status without infeed's own details."""
+"""The error for a status without infeed's own details, and its message for target and details."""
 
 _GATEWAY_STATUSES = {"429", "502", "503", "504"}
 """HTTP statuses of a proxy whose server is unavailable."""
@@ -107,7 +107,7 @@ def error_from_details(details: bytes) -> InfeedError | None:
                 info = status_pb2.ErrorInfo.FromString(detail.value)
                 if info.domain == DOMAIN:
                     return from_reason(info.reason, status.message, dict(info.metadata))
-    except (DecodeError, UnicodeDecodeError):  # the second from protobuf in Python
+    except (DecodeError, UnicodeDecodeError):  # pure-Python protobuf raises the second
         pass  # the status code and message remain
     return None
 
@@ -133,7 +133,7 @@ def map_connection_error(error: Exception, server: str, tls_remedy: str) -> Infe
 
 
 def tls_remedy(tls: TLS | None) -> str:
-    """Returns a remedy for a peer that never spoke HTTP/2: its port may require TLS, or another
+    """Returns the remedy for a peer that never spoke HTTP/2: its port may require TLS or a
     certificate."""
     if tls is None:
         return "; if this port requires TLS, set tls=True or TLS(ca=...)"

@@ -1,1 +1,1 @@
-"""Values of both ends: errors, specs, finish transforms, reports, and their verdict."""
+"""Values that both ends share: errors, specs, finish transforms, reports and the verdict."""

@@ -1,4 +1,4 @@
-"""Checks of arguments: each wrong type or value is an `InvalidRequestError` with the valid ones."""
+"""Checks of arguments: a wrong type or value is an `InvalidRequestError` that lists valid ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from infeed.shared.errors import InvalidRequestError
 MAX_INT64 = (1 << 63) - 1
 
 MAX_SECONDS = 1e8
-"""Three years, and what gRPC's timeout header can hold in seconds."""
+"""Three years: the largest number of seconds that gRPC's timeout header can hold."""
 
 
 def check_integer(
     name: str, value: Any, low: int, high: int = MAX_INT64, *, or_none: str = ""
 ) -> int:
-    """Returns an integer of any type but bool, such as NumPy's, as an int; `or_none` is the meaning
-    of None, which the caller accepts."""
+    """Returns any integer but a bool, such as NumPy's, as an int. `or_none` is what None means, if
+    the caller accepts it."""
     largest = "2^63 - 1" if high == MAX_INT64 else str(high)
     valid = f"from {low} to {largest}" + (f", or None for {or_none}" if or_none else "")
     try:
@@ -49,7 +49,7 @@ def check_seconds(name: str, value: Any, *, endless: bool = False) -> float:
 
 def check_text(name: str, value: Any, example: str = "") -> str:
     """Returns a string that is not empty."""
-    valid = "a str that is not empty" + (f", such as {example}" if example else "")
+    valid = "a nonempty str" + (f", such as {example}" if example else "")
     if not isinstance(value, str):
         raise _wrong_type(name, valid, value)
     if not value:
@@ -58,7 +58,7 @@ def check_text(name: str, value: Any, example: str = "") -> str:
 
 
 def check_flag(name: str, value: Any, *, or_none: str = "") -> bool:
-    """Returns True or False; 0, 1 and texts are refused."""
+    """Returns True or False; refuses 0, 1 and strings."""
     if not isinstance(value, bool):
         valid = "True or False" + (f", or None for {or_none}" if or_none else "")
         raise _wrong_type(name, valid, value)
@@ -66,7 +66,7 @@ def check_flag(name: str, value: Any, *, or_none: str = "") -> bool:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Returns one of several texts."""
+    """Returns the value if it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         listed = " or ".join(f'"{choice}"' for choice in choices)
         raise InvalidRequestError(f"{name} must be {listed}, not {value!r}")
@@ -74,7 +74,7 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Returns a hint at the known name that is most similar, empty if none is similar."""
+    """Returns a hint naming the most similar known name; empty if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for errors
 
     similar = get_close_matches(str(name), list(known), n=1)
@@ -82,10 +82,10 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 def refuse_copy(original: object) -> NoReturn:
-    """Raises `InvalidRequestError`: as the method `__reduce__`, for `copy` and `pickle`."""
+    """Raises `InvalidRequestError`; serves as `__reduce__`, against `copy` and `pickle`."""
     raise InvalidRequestError(
-        f"a {type(original).__name__} cannot be copied or pickled: its connection belongs to this "
-        "process; make another one where it is read, and give it this one's state"
+        f"a {type(original).__name__} cannot be copied or pickled: its connection belongs to "
+        "this process; open another one where it is read, with this one's state"
     )
 
 

@@ -1,4 +1,4 @@
-"""Capacity: what a job would take without waits, and what servers can make at most."""
+"""Capacity: what a job would consume without waiting, and the most that servers can produce."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import replace
 from infeed.shared.report import RankReport, ServerReport
 
 MODERATE_SHARE = 0.05
-"""Share of the step time spent waiting from which a training is moderately input-bound."""
+"""Share of the step time spent waiting from which a job counts as moderately input-bound."""
 
 MIN_BATCHES = 5
-"""Batches that servers must have sent before a number of servers is computed from them."""
+"""Batches that servers must have sent before a number of servers is derived from them."""
 
 MAX_SERVERS = 1_000_000
-"""Largest number of servers that is named: a trainer may report steps without a length."""
+"""Largest number of servers to recommend: a trainer may report steps of zero length."""
 
 _LOADED_SHARE = 0.9
-"""Share of the time that a pipeline works from which its rate is all that it can make."""
+"""Share of busy time from which a pipeline's rate is the most it can produce."""
 
 _MIN_USED_SHARE = 1e-3
-"""A server that used less is not promised to make more than a thousand times as much."""
+"""CPU share below which a server's rate is not extrapolated: at most a thousandfold."""
 
 _MIN_STEP_SECONDS = 1e-3
 _MIN_WORK_SHARE = 0.05
-"""A training that works for less of the time, in shorter steps, is an empty loop."""
+"""A job that works less than this share, in shorter steps, is an empty loop."""
 
 
 def consumption(ranks: Collection[RankReport], world_size: int) -> float:
-    """Returns the batches per second that a job would take without any wait, at the pace of its
-    slowest rank; infinite if it does no work."""
+    """Returns the batches per second that a job would consume without waiting, at its slowest
+    rank's pace; infinite if it does no work."""
     slowest = 0.0
     for report in (rank.report for rank in ranks):
         step = report.step_seconds or 0.0
@@ -46,12 +46,11 @@ def servers_in_use(ranks: Collection[RankReport], world_size: int) -> int:
 
 
 def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
-    """Returns the batches per second that a server can make; None if it sent no batch.
+    """Returns the batches per second that a server can produce; None if it sent none.
 
-    While it is loaded, it makes batches ÷ busy time; a server with time to spare is limited by its
-    processors, without those that other processes use, unless it is to be `alone`. Those others may
-    give way: they do not limit it to less than it would make without the time in which it had no
-    request.
+    A loaded server produces batches ÷ busy time. One with time to spare is limited by its
+    processors, minus those that other processes use unless it is to run `alone`. Other processes
+    may give way, so the result is never less than the rate over the time in which it had requests.
     """
     if not server.batches or not server.seconds:
         return None
@@ -72,8 +71,8 @@ def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
 def enough_servers(
     ranks: Collection[RankReport], world_size: int, servers: Collection[ServerReport]
 ) -> int | None:
-    """Returns how many servers like these would keep a job, and what else they serve, going; None
-    if the training does no work, or the servers have sent few batches."""
+    """Returns how many servers like these would keep up with a job and what else they serve; None
+    if the job does no work or the servers have sent too few batches."""
     capacities = [known for known in map(capacity, servers) if known is not None]
     demand = consumption(ranks, world_size)
     few = sum(server.batches for server in servers) < MIN_BATCHES

@@ -1,7 +1,7 @@
-"""Cause: which part of the input the batches of a trainer waited for, and what to change first.
+"""Cause: the part of the input that a trainer's batches waited for, and what to change first.
 
-A cause is a rule over counters of both ends, and its text prints the counters that decide. The
-first rule that holds is the cause, so each one also implies that no rule before it holds.
+A cause is a rule over counters of both ends, and its text shows the deciding counters. The first
+rule that holds is the cause, so each rule may assume that those before it do not hold.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _UNSENT_SHARE = 0.25
 """Share of the time with unsent batches from which a trainer does not wait for its requests."""
 
 _SLOW_FACTOR = 4.0
-"""Speed of the other connections to a slow one: less would name the normal differences."""
+"""Ratio of the other connections' speed to a slow one's; less would flag normal differences."""
 
 _MAX_GROWTH = 16.0
-"""The most by which more worker processes are advised at a time."""
+"""Largest factor by which the advice raises the number of worker processes at a time."""
 
 Cause = Literal[
     "missing server",
@@ -51,25 +51,25 @@ HELPED_BY_SERVERS: frozenset[Cause] = frozenset(
 """The causes that more servers remove."""
 
 _ADVICE: dict[Cause, str] = {
-    "missing server": "start it (its log and its host say why one is gone), or leave it out of the "
-    "target",
-    "bad samples": "find them (infeed check --scan, or the quarantine log), and mend them or leave "
-    "them out (remove)",
+    "missing server": "start it (its log and its host show why it is gone), or remove it from "
+    "the target",
+    "bad samples": "find them (infeed check --scan, or the quarantine log), and repair or "
+    "exclude them (remove)",
     "storage": "read from nearer or faster storage, pack small files into TFRecords, or shuffle in "
     "windows",
     "Python workers": "read with more worker processes: processes: {} at the Python source or "
     "function",
-    "Python CPU": "add servers or cores, or make the Python code where samples are read cheaper",
+    "Python CPU": "add servers or cores, or make the Python code that reads samples cheaper",
     "transforms": "add servers or cores, or make the transforms cheaper (infeed profile)",
-    "data set": "let the data set do more at a time (num_parallel_calls, prefetch), or make it "
-    "cheaper; more servers do not help, for one reads it",
+    "data set": "let the dataset do more in parallel (num_parallel_calls, prefetch), or make it "
+    "cheaper; more servers do not help, as only one reads it",
     "serialisation": 'leave the finish transforms to the trainer (finish="trainer"), or add cores',
-    "slow connection": "see what slows it (its host, or a link or proxy on its way), or leave its "
-    "server out of the target",
+    "slow connection": "find out what slows it (its host, a link or a proxy), or remove its "
+    "server from the target",
     "network rate": "send fewer bytes: uint8 and smaller images, with finish transforms at the "
     "trainer; or raise connections, if a network limits each; or use servers behind other links",
-    "sending": "see what holds the batches back: a proxy on the way, or a trainer that is slow to "
-    "receive (infeed top)",
+    "sending": "find out what holds the batches back: a proxy, or a trainer that receives "
+    "slowly (infeed top)",
     "round trip": "request further ahead: raise prefetch_batches and prefetch_bytes",
     "client CPU": 'finish on the accelerator (finish="none", infeed.jax), or free processors of '
     "the trainer's host",
@@ -89,31 +89,31 @@ class Figures:
     """The counters that a cause follows from. A share counts the time that the report covers."""
 
     busy: Share
-    """The pipeline made batches: it waited for the source, or for the transforms."""
+    """The pipeline was making batches: it waited for the source or the transforms."""
     idle: Share
     """It did not."""
     source: Share
     transform: Share
     repair: Share
-    """Of `transform`, with batches of bad samples alone."""
+    """The part of `transform` spent on batches with bad samples."""
     full: Share
-    """All streams with requests, of any job, held as many unsent batches as they may."""
+    """All streams with requests, of any job, held the maximum of unsent batches."""
     unsent: Share
-    """A stream of this job did."""
+    """A stream of this job held the maximum."""
     shortage: Share
-    """Only the memory limit was the reason."""
+    """Only the memory limit kept a batch from being started."""
     encoding: float
-    """Threads that encoded batches, on average."""
+    """Mean number of threads that encoded batches."""
     python: Share
     workers: int
     processors: Share
-    """The processors of the servers that were in use, of all."""
+    """Share of the servers' processors in use."""
     has_idle_cores: bool
     is_sequential: bool
     client: Share
     finishing: Share
     receiving: Share
-    """A batch was under way, on the mean connection."""
+    """A batch was in transit, on an average connection."""
     rate: float
     """Megabytes per second."""
     slow_connection: str
@@ -122,12 +122,12 @@ class Figures:
 
     @property
     def at_servers(self) -> bool:
-        """Whether the batches waited to be made, on connections that could carry more."""
+        """Whether batches waited to be made while the connections could have carried more."""
         return self.busy >= 0.5 and self.receiving < _FULL_SHARE
 
     @property
     def from_source(self) -> bool:
-        """Whether they waited for the source, for the most part."""
+        """Whether they waited mostly for the source."""
         return self.at_servers and self.source >= self.transform
 
     @property
@@ -138,7 +138,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Rule:
-    """A cause with what it follows from. `text` has the figures that decide, by name."""
+    """A cause and its condition; `text` names the figures that decide."""
 
     cause: Cause
     holds: Callable[[Figures], bool]
@@ -224,18 +224,18 @@ RULES = (
         "the pipeline had nothing to make for it {f.idle} of the time",
     ),
 )
-"""The last one holds where no other does: a pipeline that is not busy is idle."""
+"""The last rule holds when no other does: a pipeline that is not busy is idle."""
 
 
 def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tuple[Cause, str]:
-    """Returns what the batches of a trainer waited for, and the figures that show it."""
+    """Returns what a trainer's batches waited for, and the figures that show it."""
     figures = figures_of(trainer, merge_processes(servers))
     rule = next(rule for rule in RULES if rule.holds(figures))
     return rule.cause, rule.text.format(f=figures)
 
 
 def figures_of(trainer: TrainerReport, server: ServerReport) -> Figures:
-    """Returns the counters of a trainer and of its servers as shares of the time."""
+    """Returns the counters of a trainer and its servers as shares of the time."""
     streams = max(1, trainer.streams)
     busy = server.busy_seconds / server.seconds
     return Figures(
@@ -264,7 +264,7 @@ def figures_of(trainer: TrainerReport, server: ServerReport) -> Figures:
 
 
 def advice_for(cause: Cause, servers: Collection[ServerReport], demand: float) -> str:
-    """Returns what to change first; `demand` is what the job would take, in batches per second."""
+    """Returns what to change first; `demand` is the job's consumption in batches per second."""
     if cause != "Python workers":
         return _ADVICE[cause]
     server, workers = merge_processes(servers), max(report.python_workers for report in servers)

@@ -1,4 +1,4 @@
-"""Doors: objects that installed packages offer by the entry points of a group."""
+"""Doors: objects that installed packages offer through an entry point group."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from infeed.shared.errors import ConfigError, MissingExtraError
 
 _SIGNAL = 128
-"""Added to a signal's number in the status with which it ends a program also while it imports."""
+"""Offset of a signal's number in the exit status, also of a program that is still importing."""
 
 
 class Door:
-    """The objects of one group, by name. They are imported when they are asked for."""
+    """The objects of one group, by name, imported on demand."""
 
     def __init__(self, group: str, subject: str) -> None:
-        """`subject` is what an object is, in messages."""
+        """`subject` is what messages call such an object."""
         self._group, self._subject = group, subject
 
     @cached_property
@@ -33,7 +33,7 @@ class Door:
         return [*self._offers]
 
     def refuse_others(self, known: Collection[str]) -> None:
-        """Raises `ConfigError` where a package offers a name that nothing uses."""
+        """Raises `ConfigError` if a package offers a name that nothing uses."""
         for name in self.names():
             if name not in known:
                 raise ConfigError(
@@ -42,9 +42,9 @@ class Door:
                 )
 
     def load(self, name: str) -> Any:
-        """Returns an object. Raises `ConfigError` where several packages offer the name, or its
-        package cannot be imported, and `MissingExtraError` where an extra that its entry point
-        names is not installed."""
+        """Returns an object. Raises `ConfigError` if several packages offer the name or its package
+        cannot be imported, and `MissingExtraError` if an extra that its entry point names is not
+        installed."""
         offer = self._offers[name][0]
         if len(self._offers[name]) > 1:
             packages = " and ".join(map(_package, self._offers[name]))
@@ -68,7 +68,7 @@ class Door:
             ) from error
 
     def lacking(self, name: str, module: str | None) -> MissingExtraError:
-        """Returns the error for an object that needs a module that is not installed."""
+        """Returns the error for an object whose required module is not installed."""
         offer = self._offers[name][0]
         remedy = f"; install it, or repair {_package(offer)}"
         if offer.extras and offer.dist:
@@ -77,12 +77,12 @@ class Door:
         return MissingExtraError(f"the {self._subject} {name!r} {problem}{remedy}")
 
     def subject(self, name: str) -> str:
-        """Returns an object's name in messages, with the package that offers it, if one does."""
+        """Returns an object's name for messages, with the package that offers it, if any."""
         packages = [f" of {_package(offer)}" for offer in self._offers.get(name, ())]
         return f"the {self._subject} {name!r}{''.join(packages)}"
 
     def place(self, name: str) -> str:
-        """Returns where an object is, in words."""
+        """Returns the place of an object, for messages."""
         offer = self._offers[name][0]
         return f"{offer.value} of {_package(offer)}"
 

@@ -31,7 +31,7 @@ Empty = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
 """Returns an uninitialised array of a shape and a type."""
 
 _BLOCK_BYTES = 1 << 18
-"""Bytes of the blocks that are transformed at a time; larger ones would not stay in the cache."""
+"""Bytes of a block transformed at a time; larger blocks would not stay in the processor's cache."""
 
 
 def finish(
@@ -41,8 +41,8 @@ def finish(
     empty: Empty = np.empty,
     values: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Array]:
-    """Returns the arrays after the transforms. An empty slot (`mask` False) has the field's number
-    in `values`, or zero again."""
+    """Returns the arrays after the transforms. Empty slots (`mask` False) are set to the field's
+    number in `values`, or back to zero."""
     result = dict(arrays)
     for transform in transforms:
         if isinstance(transform, MixPairs):
@@ -141,7 +141,7 @@ def _noise(numbers: Array, seed: int) -> Array:
 
 
 def _blocks(x: Array, result: Array) -> Iterator[tuple[Array, Array]]:
-    """Yields matching blocks that fit the processor's cache, so that all steps read memory once."""
+    """Yields matching blocks that fit into the processor's cache, so that memory is read once."""
     if not x.ndim:
         yield x, result
         return
@@ -151,7 +151,7 @@ def _blocks(x: Array, result: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _cast(x: Array, result: Array) -> None:
-    """Converts `x`; in an integer type, the nearest value represents one out of range, 0 NaN."""
+    """Converts `x`; an integer type clips values out of its range, and NaN becomes 0."""
     if x.dtype == np.float64 and result.dtype == np.float16:
         # TensorFlow rounds such a number twice.
         x = x.astype(np.float32)

@@ -37,7 +37,7 @@ def load_certificate(
 
     def refuse_passphrase() -> str:  # without it, OpenSSL prompts at the terminal
         raise ConfigError(
-            f"{key_option} {key or cert}: is locked with a passphrase; use one without",
+            f"{key_option} {key or cert}: is locked with a passphrase; use a key without one",
             file=key or cert,
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 from infeed.shared.spec import Array
 
 _MIN_GREY_SIDE = 8
-"""Pixels: a smaller matrix is hardly a picture."""
+"""Minimum pixels: a smaller matrix is hardly a picture."""
 
 
 def picture_field(shapes: Mapping[str, Sequence[int]]) -> str | None:
@@ -24,7 +24,7 @@ def picture_field(shapes: Mapping[str, Sequence[int]]) -> str | None:
 
 
 def to_uint8(pixels: Array) -> Array:
-    """Scales numbers other than uint8 to 0-255, and drops the only channel of `[..., h, w, 1]`."""
+    """Scales other types than uint8 to 0-255, and drops the single channel of `[..., h, w, 1]`."""
     if pixels.dtype != np.uint8:
         numbers = np.nan_to_num(pixels.astype(np.float64))
         low, high = numbers.min(), numbers.max()

@@ -1,4 +1,4 @@
-"""Text of files and other machines for a terminal, which obeys the control characters in it."""
+"""Foreign text made safe for a terminal, which would obey its control characters."""
 
 from __future__ import annotations
 

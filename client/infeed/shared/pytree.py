@@ -1,4 +1,4 @@
-"""Registration of a dict's subclass with JAX, for which it is one leaf before; imports no JAX."""
+"""Registration of a dict subclass with JAX, which otherwise sees one leaf; does not import JAX."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def register_with_jax(kind: type[dict[str, Any]]) -> None:
         values, names = _flatten(batch)
         return [(key_type(name), x) for name, x in zip(names, values, strict=True)], names
 
-    # No lock: an exception of a signal handler could leave it locked. JAX refuses a second
-    # registration, by another thread or of a call that was interrupted.
+    # No lock: a signal handler's exception could leave it locked. JAX refuses a second
+    # registration, by another thread or after an interrupted call.
     with suppress(ValueError):
         register(kind, flatten_with_keys, _to_dict, _flatten)
     _registered.add(kind)
 
 
 def _flatten(batch: dict[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
-    """Returns the values and the names, sorted as JAX sorts them; nothing else is static, or `jit`
-    would compile again for the next batch."""
+    """Returns values and names, in JAX's sort order. Only the names are static: anything else would
+    make `jit` compile again for each batch."""
     names = tuple(sorted(batch))
     return [batch[name] for name in names], names
 
 
 def _to_dict(names: tuple[str, ...], values: Iterable[Any]) -> dict[str, Any]:
-    """Returns a plain dict: other values have no start, epoch and ids."""
+    """Returns a plain dict, as computed values have no start, epoch or ids."""
     return dict(zip(names, values, strict=True))

@@ -1,4 +1,4 @@
-"""Reports: the last seconds of a trainer, and of a server that feeds it, as both ends know them.
+"""Reports on the last seconds of a trainer, and of a server that feeds it.
 
 proto/infeed/v1/stream.proto documents the figures.
 """
@@ -14,7 +14,7 @@ from infeed.shared.spec.messages import from_message, to_message
 from infeed.v1 import stream_pb2
 
 REPORT_INTERVAL_SECONDS = 1.0
-"""Seconds between two reports of a feed to each of its servers: fewer cost more."""
+"""Seconds between a feed's reports to each of its servers; shorter intervals cost more."""
 
 R = TypeVar("R", "TrainerReport", "ServerReport")
 
@@ -27,15 +27,15 @@ _TRAINER_SUMS = (
 _MAX_VALUE = 1 << 62
 
 _MAX_TEXT = 300
-"""Characters of an address: a longer one would be kept for each trainer, and shown."""
+"""Characters of an address at most: the server keeps and shows one for each trainer."""
 
 _MIN_STEP_SECONDS = 1e-6
-"""A shorter step was not measured: a figure that is computed from its rate would be unbounded."""
+"""Shortest step time to report: figures derived from its rate must stay bounded."""
 
 
 @dataclass(frozen=True)
 class TrainerReport:
-    """The last `seconds` of a feed, as the training sees it; 0: it took no second batch yet."""
+    """The last `seconds` of a feed, as the trainer sees them; 0 before the second batch."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -55,12 +55,12 @@ class TrainerReport:
 
     @property
     def wait_share(self) -> float:
-        """Share of the time that the training waited, 0 to 1."""
+        """Share of the time that the trainer spent waiting, 0 to 1."""
         return min(1.0, self.wait_seconds / self.seconds) if self.seconds else 0.0
 
     @property
     def step_seconds(self) -> float | None:
-        """Mean time of a step without the wait for its batch; None before the first."""
+        """Mean time of a step, excluding the wait for its batch; None before the first."""
         if not self.steps:
             return None
         mean = (self.seconds - self.wait_seconds) / self.steps
@@ -133,7 +133,7 @@ class ServerReport:
 
     @property
     def busy_seconds(self) -> float:
-        """Time that the pipeline worked: on the source, or on transforms."""
+        """Time that the pipeline spent on the source or on transforms."""
         return self.source_seconds + self.transform_seconds
 
     @property
@@ -144,24 +144,24 @@ class ServerReport:
 
     @property
     def python_share(self) -> float:
-        """Share of the time of its Python workers in which they worked, 0 to 1."""
+        """Share of the time that its Python workers were busy, 0 to 1."""
         time = self.seconds * self.python_workers
         return min(1.0, self.python_seconds / time) if time else 0.0
 
     @property
     def shared_share(self) -> float:
-        """Share of the requested samples that were made for another stream, 0 to 1."""
+        """Share of the requested samples that had been made for another stream, 0 to 1."""
         made = self.computed_samples + self.recomputed_samples
         return self.shared_samples / max(1, self.shared_samples + made)
 
     @property
     def cached_share(self) -> float:
-        """Share of the samples that the cache had, 0 to 1."""
+        """Share of the samples that came from the cache, 0 to 1."""
         return self.cache_hits / max(1, self.cache_hits + self.cache_misses)
 
     @property
     def usable_cores(self) -> float:
-        """Processors without those that other processes used; all where these are unknown."""
+        """Processors not used by other processes; all processors if that is unknown."""
         return min(self.cores, self.available_cores) if self.available_cores else self.cores
 
     def to_proto(self) -> stream_pb2.ServerReport:
@@ -203,7 +203,7 @@ _STATES = (
     "repair_seconds",
 )
 _OF_STREAMS = ("unsent_seconds", "shortage_seconds")
-"""Of the stream with the most: any of them can keep a trainer waiting."""
+"""Figures taken from the worst stream: any stream can keep a trainer waiting."""
 _TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
 SAMPLE_COUNTS = (
     *("computed_samples", "shared_samples", "recomputed_samples"),
@@ -211,14 +211,14 @@ SAMPLE_COUNTS = (
 )
 _COUNTS = ("batches", "bytes", "python_samples", *SAMPLE_COUNTS)
 _SHARED = ("cores", "available_cores", "memory_bytes", "memory_limit_bytes", "python_workers")
-"""Each process has its share of these, for any time that its report covers."""
+"""Figures split among the processes, independent of the time that a report covers."""
 
 
 def merge_processes(reports: Iterable[ServerReport]) -> ServerReport:
     """Returns the report of several processes (`infeed serve --processes`), or servers, as one.
 
-    A report that covers less time is taken to go on like this, and processes that have not reported
-    to be like the others: `processes` is how many times the merged ones are the server.
+    A report that covers less time is extrapolated, and processes that have not reported are assumed
+    to be like the others: `processes` is the ratio of the server to the merged reports.
     """
     first, *others = reports = list(reports)
     if not others:

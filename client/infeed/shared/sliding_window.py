@@ -9,7 +9,7 @@ SAMPLE_INTERVAL_SECONDS = 1.0
 """Minimum time between two samples."""
 
 WINDOW_SECONDS = 10.0
-"""The time that a difference covers, as soon as so much has passed."""
+"""The time that a difference covers, once that much has passed."""
 
 _MAX_SAMPLES = 300
 
@@ -18,8 +18,8 @@ Counters = Mapping[str, float]
 
 
 class SlidingWindow:
-    """Keeps samples of counters, at most one a second, of ten seconds; or up to five minutes, until
-    the counter `events` has grown by two: a step can take a minute. Not thread-safe."""
+    """Keeps at most one sample of counters a second, for ten seconds, or for up to five minutes
+    until the counter `events` has grown by two: a step can take a minute. Not thread-safe."""
 
     def __init__(self, events: str | None = None) -> None:
         self._events = events

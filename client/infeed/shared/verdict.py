@@ -1,4 +1,4 @@
-"""Verdict: whether the input limits a training, in the words of TensorFlow's profiler, and why."""
+"""Verdict: whether the input limits a training job, in TensorFlow's profiler's terms, and why."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from infeed.shared.cause import HELPED_BY_SERVERS, Cause, advice_for, find_cause
 from infeed.shared.report import RankReport, ServerReport
 
 HIGH_SHARE = 0.20
-"""Share of the step time spent waiting from which a training is highly input-bound."""
+"""Share of the step time spent waiting from which a job counts as highly input-bound."""
 
 MIN_SECONDS = 3.0
-"""Time that a verdict must rest on: the first batches of a feed wait for what is not warm yet."""
+"""Seconds that a verdict must cover: a feed's first batches wait for the pipeline to warm up."""
 
 Level = Literal["unknown", "not input-bound", "moderately input-bound", "highly input-bound"]
 
@@ -26,7 +26,7 @@ class Verdict:
 
     level: Level
     wait_share: float = 0.0
-    """Share of the time that the worst rank waited, 0 to 1."""
+    """Share of the time that the worst rank spent waiting, 0 to 1."""
     rank: int = 0
     world_size: int = 1
     cause: Cause | None = None
@@ -34,13 +34,13 @@ class Verdict:
     detail: str = ""
     """The figures that show the cause."""
     servers: int | None = None
-    """Servers like the measured ones that would be enough; None: no help, or unknown."""
+    """Number of servers like these that would be enough; None if unknown or no help."""
     advice: str = ""
     """What to change first."""
 
     @property
     def is_input_bound(self) -> bool:
-        """Whether the training waits for a moderate or high share of its time."""
+        """Whether the job waits for a moderate or high share of its time."""
         return self.level in ("moderately input-bound", "highly input-bound")
 
     def to_json(self) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def judge(
     servers: Collection[ServerReport],
     missing: Mapping[str, str] | None = None,
 ) -> Verdict:
-    """Returns the verdict on a job by its worst rank, from the last report of each server.
-    `missing` has what happened to the servers that do not serve, by name."""
+    """Judges a job by its worst rank, from each server's last report. `missing` tells, by name,
+    what happened to servers that do not serve."""
     taken = [rank for rank in ranks if rank.report.steps]
     measured = [rank for rank in taken if rank.report.seconds >= MIN_SECONDS]
     if not measured:
@@ -97,9 +97,9 @@ def judge(
     if cause in HELPED_BY_SERVERS:
         enough = enough_servers(measured, world_size, reports)
         if not math.isfinite(demand):
-            detail += ", for a training that does no work between batches"
+            detail += ", for a loop that does no work between batches"
     if enough is not None and enough <= max(len(reports), worst.report.streams):
-        enough = None  # that number is not enough now
+        enough = None  # this number is not enough at present
     advice = advice_for(cause, reports, demand)
     return replace(verdict, cause=cause, detail=detail, servers=enough, advice=advice)
 

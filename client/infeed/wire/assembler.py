@@ -43,7 +43,7 @@ class BatchAssembler:
     def __init__(
         self, contract: StreamContract, requests: deque[PendingRequest], buffers: BufferPool
     ) -> None:
-        """`requests` are the stream's, in the order in which it must answer them: removes them."""
+        """`requests` are the stream's, in the order of the answers, which remove them."""
         self._contract = contract
         self._requests = requests
         self._buffers = buffers
@@ -56,11 +56,11 @@ class BatchAssembler:
         self._has_checksums = False
         self._has_payload_checksums = True
         self.shared_memory = stream_pb2.SharedMemory()
-        """What the server offers."""
+        """The shared memory that the server offers."""
         self.blocks: BlockPool | None = None
-        """Set by the reader, once it has got the blocks."""
+        """Set by the reader once it has received the blocks."""
         self.report_interval: float = 0.0
-        """Minimum seconds between two reports to the server; 0: it takes none."""
+        """Minimum seconds between reports to the server; 0: it takes none."""
 
     def read_message(
         self, size: int, read_into: ReadInto
@@ -71,7 +71,7 @@ class BatchAssembler:
             return self._add_chunk(head, prefix, read_into)
         response = wire.parse_response(bytes(prefix + _read(size - len(prefix), read_into)))
         kind = response.WhichOneof("event")
-        if kind == "chunk":  # in another valid encoding than `parse_head` takes
+        if kind == "chunk":  # in a valid encoding that `parse_head` does not take
             chunk = response.chunk
             head = ChunkHead(chunk.checksum, 0, len(chunk.data))
             return self._add_chunk(head, bytearray(chunk.data), read_into)
@@ -115,7 +115,7 @@ class BatchAssembler:
             "batch size": (opened.batch_size, contract.batch_size),
             "batch stride": (opened.batch_stride, contract.stride),
             "seed": (opened.seed, contract.seed),
-            # An older server returns the segments in the request, and does not read them.
+            # An older server echoes the request's segments without reading them.
             "number of segments": (opened.segments, len(contract.opening.lineage.segments)),
         }
         if opened.has_checksums:
@@ -136,7 +136,7 @@ class BatchAssembler:
         self.is_open = True
 
     def _match_request(self, request_id: int) -> PendingRequest:
-        """Returns the next request, which must be the one that is answered."""
+        """Returns the next request, which this answer must be for."""
         if not self._requests:
             raise ProtocolError(f"response to request {request_id}, but none is pending")
         request = self._requests.popleft()

@@ -1,4 +1,4 @@
-"""Encoding of a batch into messages, a header and then its payload in chunks, and decoding.
+"""Encoding of a batch as messages, a header and then payload chunks, and its decoding.
 
 The payload holds the fields one after the other, each at a multiple of 64 bytes. Only the header
 and other small messages use the generated protobuf classes; chunk.py encodes the chunks.
@@ -21,14 +21,14 @@ from infeed.wire.buffer_pool import ALIGNMENT
 from infeed.wire.chunk import CHUNK_BYTES, checksum, encode_chunk
 
 MAX_PAYLOAD_BYTES = 1 << 36
-"""A header with a larger size is refused as corrupt, before memory is allocated for it."""
+"""A header that states a larger size is refused as corrupt before memory is allocated."""
 
 
 class Payload:
-    """The fields of a batch as they are sent; numbers are not copied, byte strings are joined."""
+    """The fields of a batch as sent: numbers are not copied, byte strings are joined."""
 
     def __init__(self, spec: Spec, arrays: Mapping[str, Array], *, shared: bool = False) -> None:
-        """A `shared` one has the messages of its chunks, with checksums, for several streams."""
+        """A `shared` payload keeps its chunk messages, with checksums, for several streams."""
         self.spec = spec
         self.layouts: list[tuple[int, int]] = []
         """Offset and size of each field, in bytes."""
@@ -73,7 +73,7 @@ class EncodedBatch:
     header: stream_pb2.BatchHeader
     payload: Payload
     has_checksums: bool = True
-    """Whether the payload has them."""
+    """Whether the payload has checksums."""
 
     def message_count(self, chunk_bytes: int = CHUNK_BYTES) -> int:
         return 1 + -(-self.payload.size // chunk_bytes)
@@ -152,7 +152,7 @@ def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> 
 
 
 def payload_bytes(spec: Spec, batch_size: int) -> int | None:
-    """Returns the payload bytes of one batch; None where byte strings make them vary."""
+    """Returns the payload bytes of one batch; None if byte strings make them vary."""
     total = 0
     for field in spec:
         if field.sample_bytes is None:
@@ -167,7 +167,7 @@ def answer_checksum(
     answer: stream_pb2.BatchHeader | stream_pb2.EndOfData,
     spec: Spec,
 ) -> int:
-    """Returns the checksum of an answer but its payload, as stream.proto defines it."""
+    """Returns the checksum of an answer without its payload, as stream.proto defines it."""
     data = struct.pack(
         "<Q5q",
         request.request_id,

@@ -14,13 +14,13 @@ import numpy as np
 from infeed.shared.spec import Array
 
 ALIGNMENT = 64
-"""Bytes. Arrays begin at a multiple of this, so that frameworks can use them without a copy."""
+"""Alignment of arrays in bytes, so that frameworks can use them without a copy."""
 
 MAX_FREE_BLOCKS = 4
-"""Blocks kept for reuse; of more, the oldest are freed."""
+"""Blocks kept for reuse; beyond that, the oldest are freed."""
 
 _BLOCK_MULTIPLE = 1 << 16
-"""Bytes. The sizes of blocks are multiples of this, so that batches of similar sizes share them."""
+"""Block sizes are multiples of this, in bytes, so that batches of similar sizes share blocks."""
 
 
 class BufferPool:
@@ -44,8 +44,8 @@ class BufferPool:
         block = self._pop_free(capacity)
         if block is None:
             block = np.empty(capacity, np.uint8)
-        # A view of a view refers to the last array of the chain: to `lent`, whose own base is a
-        # memoryview. So it is freed with its last view.
+        # A view of a view refers to the last array of the chain: `lent`, whose own base is a
+        # memoryview. So its last view frees it.
         lent = np.frombuffer(block.data, np.uint8)
         key = id(lent)
         self._lent[key] = weakref.ref(lent, lambda _: self._release(key, block))
@@ -57,7 +57,7 @@ class BufferPool:
         self._free.clear()
 
     def _pop_free(self, capacity: int) -> Array | None:
-        """Removes and returns the free block of `capacity` bytes that was used last."""
+        """Removes and returns the most recently used free block of `capacity` bytes."""
         for _ in range(len(self._free)):
             try:
                 block = self._free.pop()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import xxhash
 
 CHUNK_BYTES = 1 << 20
-"""Data of one chunk: below gRPC's default limit of 4 MiB; less costs more messages."""
+"""Data bytes of one chunk, below gRPC's default limit of 4 MiB; fewer cost more messages."""
 
 MAX_HEAD_BYTES = 24
 """An upper bound of the size of a head."""
@@ -29,8 +29,8 @@ _CHECKSUM_END = 9
 """Offset of the data's tag in the body."""
 
 checksum = xxhash.xxh3_64_intdigest
-"""Returns the XXH3 hash, 64 bits, of a contiguous buffer: a standard in every language, and faster
-than memory; CRC-32C is slower."""
+"""Returns the 64-bit XXH3 hash of a contiguous buffer: available in every language, and faster than
+memory; CRC-32C is slower."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ChunkHead:
 def encode_chunk(
     pieces: Sequence[bytes | memoryview], *, has_checksum: bool = True
 ) -> tuple[bytes, bytes | memoryview]:
-    """Encodes the concatenated pieces; returns the head, and the data without a copy."""
+    """Encodes the concatenated pieces as a head and the data, which is not copied."""
     if len(pieces) > 1:
         # The checksum needs contiguous data. Few chunks hold more than one field.
         pieces = [b"".join(pieces)]
@@ -88,7 +88,7 @@ def _encode_varint(value: int) -> bytes:
 
 
 def _parse_varint(data: bytes | bytearray, offset: int) -> tuple[int, int]:
-    """Returns the value, and the offset behind it."""
+    """Returns the value and the offset after it."""
     value = shift = 0
     while True:
         byte = data[offset]

@@ -1,4 +1,4 @@
-"""Values of one stream: its contract, pending requests, and what the server has sent."""
+"""Values of one stream: its contract, its pending requests, and what the server sent."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class StreamContract:
     stride: int
     seed: int
     opening: stream_pb2.StreamOpen
-    """What the server must have read, without the id of the feed."""
+    """The request as the server must have read it, without the feed's id."""
     parts: Mapping[str, int] = field(default_factory=dict)
-    """The parts of a mixture, and the samples of each."""
+    """The parts of a mixture, with the number of samples in each."""
 
     @cached_property
     def payload_bytes(self) -> int | None:
@@ -67,6 +67,6 @@ class ReceivedBatch:
     position_count: int | None = None
     """Positions of a data set of unknown length that ends within the step; else None."""
     receive_seconds: float = 0.0
-    """From the header to the last byte."""
+    """Time from the header to the last byte."""
     span: BatchSpan | None = None
     """The span of the batch, if it is traced."""

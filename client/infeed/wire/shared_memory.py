@@ -1,8 +1,8 @@
-"""Blocks of memory that a server on this host shares: a batch in one is not copied by the trainer.
+"""Blocks of memory shared by a server on this host: the trainer does not copy a batch in one.
 
-The server writes a batch into a block once. The trainer maps each block once, privately: its arrays
-are writable, and what it writes is its own. A page that it wrote would hide the server's next
-batch, so written pages are dropped before a block is returned.
+The server writes a batch into a block once. The trainer maps each block once, privately, so its
+arrays are writable without effect on the server. A written page would hide the server's next batch,
+so written pages are dropped before a block is returned.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from infeed.shared.errors import ProtocolError
 from infeed.shared.spec import Array
 
 _RECENT = 64
-"""Batches after which `BlockPool.shortage` looks at the last ones: the first ones of a stream are
+"""Batches after which `BlockPool.shortage` looks at the latest ones: a stream's first batches are
 made before its client has the blocks."""
 
 SOCKET_SUFFIX = ".blocks"
-"""The path of the second socket is the server's with this."""
+"""Suffix of the second socket's path, after the server's."""
 
 KEY_BYTES = 16
 
@@ -54,7 +54,7 @@ _PAGE = mmap.PAGESIZE
 def unsupported() -> str:
     """Returns why this process cannot use shared memory; empty if it can."""
     if sys.platform != "linux":
-        return f"{sys.platform} has no memory that is passed by a file descriptor"
+        return f"{sys.platform} cannot pass memory by file descriptor"
     try:
         with mmap.mmap(-1, _PAGE) as page:
             page.madvise(_POPULATE_WRITE)
@@ -70,14 +70,14 @@ class BlockPool:
         """Maps the blocks. Raises `OSError`, or `ProtocolError` for a file that is too small."""
         self._mappings = [_Mapping(file, block_bytes) for file in files]
         self._free: deque[int] = deque()
-        """Blocks that no array refers to any longer."""
+        """Blocks to which no array refers any longer."""
         self._copied: deque[bool] = deque(maxlen=_RECENT)
-        """Whether each of the last batches came in chunks, since the server had no block for it."""
+        """Whether each of the last batches came in chunks, as the server had no block for it."""
         self._all_lent = False
-        """Whether the trainer had all blocks then."""
+        """Whether the trainer held all blocks at that time."""
 
     def lend(self, number: int, size: int) -> Array:
-        """Returns the first bytes of a block, uint8[size]; its last view's end frees the block."""
+        """Returns the first bytes of a block, uint8[size]; the last view's end frees the block."""
         mapping = self._mappings[number - 1] if 0 < number <= len(self._mappings) else None
         if mapping is None or mapping.lent is not None:
             raise ProtocolError(f"a batch in block {number}, which is no free one")
@@ -139,12 +139,12 @@ class _Mapping:
             _mappings.add(self)
 
     def drop_written_pages(self) -> None:
-        """Drops this process's own copies of pages, so that the server's are seen again."""
+        """Drops this process's own copies of pages, so that it sees the server's again."""
         if self._has_written_pages():
             self._advise(_DONTNEED)
 
     def before_fork(self) -> None:
-        """Makes a lent block this process's own, since a child process is about to get it."""
+        """Makes a lent block this process's own, as a child process is about to inherit it."""
         lent = self.lent  # another thread may collect it
         # The reference to the memory keeps the server's next batch away from the pages.
         if lent is not None and (_memory := lent()) is not None:
@@ -171,7 +171,7 @@ class _Mapping:
 
 
 def receive_blocks(path: str, key: bytes, blocks: int, block_bytes: int) -> BlockPool:
-    """Gets the blocks of a stream from the second socket at `path`. Raises `OSError`, also if a
+    """Receives a stream's blocks from the second socket at `path`. Raises `OSError`, also if the
     server is short of descriptors or does not know the key, or `ProtocolError`."""
     if not 0 < blocks <= MAX_BLOCKS:
         raise ProtocolError(f"an offer of {blocks} blocks")
@@ -206,10 +206,10 @@ def _receive_files(connection: socket.socket, count: int) -> list[int]:
 
 
 _mappings: weakref.WeakSet[_Mapping] = weakref.WeakSet()
-"""All blocks of this process: arrays outlive the pools."""
+"""All blocks of this process, as arrays outlive the pools."""
 
 _fork_lock = threading.RLock()
-"""Held during a fork: no block is lent that the child process would not get."""
+"""Held during a fork, so that no block is lent that the child process would not inherit."""
 
 
 def _before_fork() -> None:
@@ -234,7 +234,7 @@ def map_file(file: int, size: int, flags: int) -> int:
 
 
 def unmap_after(owner: object, address: int, size: int) -> weakref.finalize[Any, Any]:
-    """Ends a mapping when its owner ends; not at exit, when arrays may still be in use."""
+    """Ends a mapping with its owner, but not at exit, when arrays may still be in use."""
     end = weakref.finalize(owner, _libc().munmap, address, size)
     end.atexit = False
     return end

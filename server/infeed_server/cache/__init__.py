@@ -1,1 +1,1 @@
-"""The store of the sample cache: samples by index, in memory or in files, without TensorFlow."""
+"""The sample cache's store: samples by index, in memory or in files, without TensorFlow."""

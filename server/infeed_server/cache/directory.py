@@ -1,6 +1,6 @@
-"""Directories of the disk cache: one for each fingerprint below a root, deleted as a whole.
+"""Directories of the disk cache: one per fingerprint below a root, each deleted as a whole.
 
-A process holds the lock of a directory that it uses, so that others do not delete it.
+A process locks the directory that it uses, so that no other process deletes it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from infeed_server.config.cache_dir import user_cache_dir
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Of the format of a directory, for its fingerprint: others are not opened, and deleted when space
-is needed."""
+"""Version of the directory format, part of its fingerprint: other versions are not opened, and are
+deleted when space is needed."""
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -38,9 +38,9 @@ class CacheDirectory:
 
     path: Path
     pipeline: str
-    """The name of the pipeline that made it."""
+    """Name of the pipeline that made it."""
     samples: int
-    """Samples of the data set; the cache may have fewer."""
+    """Samples of the dataset; the cache may hold fewer."""
     bytes: int
     used_at: float
     """Unix time at which it was last opened."""
@@ -50,9 +50,9 @@ class CacheDirectory:
 def open_directory(
     root: Path, fingerprint: str, pipeline: str, samples: int, budget: int
 ) -> DiskStore | None:
-    """Opens or creates the directory of a fingerprint, after unused ones were deleted as the budget
-    requires. Returns None, with a warning, where the disk is full. Raises `ConfigError` if it
-    cannot be written for another reason."""
+    """Opens or creates a fingerprint's directory, after deleting unused ones as the budget
+    requires. Returns None, with a warning, if the disk is full. Raises `ConfigError` if it cannot
+    be written for another reason."""
     path = root / fingerprint
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -78,12 +78,12 @@ def open_directory(
 
 
 def default_root() -> Path:
-    """Returns the root in the user's folder for files that can be made again."""
+    """Returns the root in the user's cache folder."""
     return user_cache_dir() / "samples"
 
 
 def list_directories(root: Path) -> list[CacheDirectory]:
-    """Returns the directories below a root, the one first that was not used for longest."""
+    """Returns the directories below a root, least recently used first."""
     return sorted(_list(root), key=lambda one: one.used_at)
 
 
@@ -98,14 +98,14 @@ def delete(directory: CacheDirectory) -> bool:
 
 
 def kept_samples(directory: CacheDirectory) -> int:
-    """Returns the number of samples that are kept, without reading them."""
+    """Returns the number of cached samples, without reading them."""
     with closing(DiskStore(directory.path, directory.samples, 0)) as store:
         return store.kept_samples
 
 
 def verify(directory: CacheDirectory) -> tuple[int, int]:
-    """Reads all samples; returns the number of those that are kept, and of damaged ones. It counts
-    as a use: what is deleted meanwhile would seem damaged."""
+    """Reads all samples; returns how many are cached, and how many damaged. Counts as a use, as
+    samples deleted meanwhile would seem damaged."""
     with (
         locked(directory.path / "in-use", fcntl.LOCK_SH),
         closing(DiskStore(directory.path, directory.samples, 0)) as store,
@@ -120,7 +120,7 @@ def is_in_use(path: Path) -> bool:
             return False
     except FileNotFoundError:
         return False
-    except OSError:  # it is locked, or of another user
+    except OSError:  # it is locked, or belongs to another user
         return True
 
 
@@ -133,12 +133,12 @@ def _list(root: Path) -> Iterator[CacheDirectory]:
             size = sum(file.stat().st_blocks * 512 for file in path.iterdir())
             name, samples = str(content["pipeline"]), int(content["samples"])
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # it is being deleted, or is no directory of a cache
+            continue  # it is being deleted, or is not a cache directory
         yield CacheDirectory(path, name, samples, size, used, is_in_use(path))
 
 
 def _rename(path: Path) -> Path:
-    """Returns a new name before a deletion: what is left of an interrupted one is no cache."""
+    """Renames a directory before its deletion, so that an interrupted deletion leaves no cache."""
     doomed = path.with_name(f"{_DELETED}{path.name}-{time.time_ns()}")
     with suppress(FileNotFoundError):  # another process was faster
         path.rename(doomed)
@@ -146,8 +146,8 @@ def _rename(path: Path) -> Path:
 
 
 def _collect(root: Path, keep: Path, budget: int) -> int:
-    """Deletes unused directories, the one first that was not used for longest, until they have at
-    most half of the budget. Returns their bytes."""
+    """Deletes unused directories, least recently used first, until those left take at most half of
+    the budget. Returns their bytes."""
     for left in root.glob(f"{_DELETED}*"):
         shutil.rmtree(left, ignore_errors=True)
     unused = [one for one in list_directories(root) if one.path != keep and not one.is_in_use]

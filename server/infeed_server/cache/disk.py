@@ -4,8 +4,8 @@
     DIRECTORY/segment-N    records; one process writes it at a time
 
 A record is written before its entry, and the hash in the entry covers the record and its index. So
-all that a killed process, a full disk or a damaged block leaves behind is a sample that is not
-kept. Nothing is truncated, and nothing is written twice where an entry may refer to it.
+a killed process, a full disk or a damaged block only costs a sample its place in the cache. Nothing
+is truncated, and nothing is overwritten while an entry may refer to it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from infeed_server.cache.store import Store
 log = logging.getLogger(__name__)
 
 _ENTRY = struct.Struct("<IIQQ")
-"""Segment, bytes and offset of a record, and its hash; of zeros: the sample is not kept."""
+"""Segment, bytes and offset of a record, and its hash; all zeros: the sample is not cached."""
 
 _ENTRY_TYPE = np.dtype([("segment", "<u4"), ("size", "<u4"), ("offset", "<u8"), ("hash", "<u8")])
 
 _PART = 1 << 20
-"""Entries that are read at a time: the index may have more bytes than one call reads."""
+"""Entries read at a time: one call may not read the whole index."""
 
 _STEP_DIVISOR = 128
-"""A process takes this part of the budget at a time; what it does not fill is taken up later."""
+"""A process reserves this part of the budget at a time; what it does not fill is used later."""
 
 
 class DiskStore(Store):
-    """The records of one directory, with at most `budget` bytes in all of its processes."""
+    """The records of one directory, at most `budget` bytes over all its processes."""
 
     def __init__(self, directory: Path, samples: int, budget: int) -> None:
         """Raises `OSError`. The directory exists, and `lock` holds it."""
@@ -50,26 +50,26 @@ class DiskStore(Store):
         self._step = max(1 << 16, budget // _STEP_DIVISOR)
         self._index = os.open(directory / "index", os.O_RDWR | os.O_CREAT, 0o600)
         if os.fstat(self._index).st_size < samples * _ENTRY.size:
-            os.ftruncate(self._index, samples * _ENTRY.size)  # sparse: it takes no space yet
+            os.ftruncate(self._index, samples * _ENTRY.size)  # sparse, so it takes no space yet
         self._segments: dict[int, int] = {}
         """Descriptors by number."""
         self._own: int | None = None
         """The segment that this process writes."""
         self._end = self._reserved = 0
-        """Offsets in that segment: of its last record's end, and up to which it may write."""
+        """Offsets in that segment: the end of its last record, and the limit for writing."""
         self._is_full = False
         self.held = ExitStack()
-        """What `close` lets go."""
+        """What `close` releases."""
         self._lock = threading.Lock()
 
     def get(self, index: int) -> bytes | None:
-        """Reads a record and verifies its hash. None also where it cannot be read."""
+        """Reads a record and verifies its hash; returns None also if it cannot be read."""
         try:
             segment, size, offset, digest = self._entry(index)
             if not size:
                 return None
             record = os.pread(self._descriptor(segment), size, offset)
-        except (OSError, OverflowError, MemoryError, struct.error):  # of a damaged entry, too
+        except (OSError, OverflowError, MemoryError, struct.error):  # also for a damaged entry
             return None
         return record if _digest(index, record) == digest else None
 
@@ -93,7 +93,7 @@ class DiskStore(Store):
         return not self._is_full
 
     def verify(self) -> tuple[int, int]:
-        """Reads all records; returns the number of those that are kept, and of damaged ones."""
+        """Reads all records; returns how many are kept, and how many damaged."""
         kept = damaged = 0
         for first, entries in self._entries():
             for number in np.flatnonzero(entries["size"]).tolist():
@@ -103,7 +103,7 @@ class DiskStore(Store):
 
     @property
     def kept_samples(self) -> int:
-        """Samples that have an entry. It reads the whole index."""
+        """Number of samples with an entry. Reads the whole index."""
         return sum(int(np.count_nonzero(entries["size"])) for _, entries in self._entries())
 
     @property
@@ -134,7 +134,7 @@ class DiskStore(Store):
         return entry  # type: ignore[no-any-return]
 
     def _entries(self) -> Iterator[tuple[int, Any]]:
-        """Yields the entries in parts, each with the index of its first sample."""
+        """Yields the entries in chunks, each with the index of its first sample."""
         for first in count(0, _PART):
             data = os.pread(self._index, _PART * _ENTRY.size, first * _ENTRY.size)
             if len(data) < _ENTRY.size:
@@ -152,7 +152,7 @@ class DiskStore(Store):
         return descriptor
 
     def _grow(self, record: bytes) -> bool:
-        """Reserves space in the segment of this process, which shows in the size of its file."""
+        """Reserves space in this process's segment, visible in the size of its file."""
         try:
             with locked(self.directory / "lock"):
                 if self._own is None:
@@ -170,7 +170,7 @@ class DiskStore(Store):
         return not self._is_full
 
     def _take_segment(self) -> int:
-        """Returns a segment that no process writes, old or new, and takes it over."""
+        """Takes over a segment, old or new, that no process is writing, and returns it."""
         numbers = [int(path.name.partition("-")[2]) for path in self.directory.glob("segment-*")]
         for number in (*sorted(numbers), max(numbers, default=0) + 1):
             descriptor = self._descriptor(number, os.O_CREAT)
@@ -184,7 +184,7 @@ class DiskStore(Store):
         raise AssertionError("a new segment is locked")
 
     def _written(self, segment: int) -> int:
-        """Returns the end of the last record of a segment that an entry refers to."""
+        """Returns the end of a segment's last record with an entry."""
         end = 0
         for _, entries in self._entries():
             own = entries[(entries["segment"] == segment) & (entries["size"] > 0)]
@@ -195,14 +195,14 @@ class DiskStore(Store):
     def _stop(self, error: OSError) -> None:
         self._is_full = True
         log.warning(
-            "the cache %s takes no more samples: %s; those that it has are still served",
+            "the cache %s takes no more samples: %s; it still serves those it has",
             *(self.directory, os.strerror(error.errno or 0)),
         )
 
 
 @contextmanager
 def locked(path: Path, mode: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Holds a lock of a file, as one process at a time does."""
+    """Holds the lock of a file, which one process at a time can have."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, mode)
@@ -216,7 +216,7 @@ def _digest(index: int, record: bytes) -> int:
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
-    """Writes all of the data. Raises `OSError`, also where the disk takes a part only."""
+    """Writes all of the data. Raises `OSError`, also if the disk takes only a part."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)

@@ -2,8 +2,8 @@
 
     flags, one byte for each field; then for each field: [length, 4 bytes LE] data
 
-Numbers are stored in the machine's order. The length stands before byte strings, and before data
-that is compressed (flag 1). Byte strings are their lengths, 4 bytes each, and then their bytes.
+Numbers are stored in the machine's byte order. The length precedes byte strings, and compressed
+data (flag 1). Byte strings are stored as their lengths, 4 bytes each, and then their bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMPRESSED = 1
 
 _TRIAL_SAMPLES, _TRIAL_BYTES = 64, 4096
 _MAX_RATIO = 0.5
-"""A field is compressed if the first bytes of the first samples become this much smaller."""
+"""A field is compressed if that shrinks the first bytes of the first samples by this factor."""
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -33,7 +33,7 @@ Columns = dict[str, Array]
 
 @dataclass(frozen=True)
 class RecordField:
-    """A field with a fixed shape; `dtype` object stands for byte strings."""
+    """A field with a fixed shape; the `dtype` object means byte strings."""
 
     name: str
     dtype: np.dtype[Any]
@@ -68,8 +68,8 @@ class _Trial:
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """Encodes and decodes the records of samples with these fields. Thread-safe: a trial that two
-    threads add to changes no value, only which fields are compressed."""
+    """Encodes and decodes records of samples with these fields. Thread-safe: two threads that add
+    to a trial change no value, only which fields are compressed."""
 
     fields: Sequence[RecordField]
     _trials: Mapping[str, _Trial] = field(init=False)
@@ -91,7 +91,8 @@ class RecordFormat:
         return b"".join((flags, *parts))
 
     def decode(self, records: Sequence[bytes]) -> Columns:
-        """Returns the rows of these records. Raises `ValueError` for bytes that are no record."""
+        """Returns the rows of these records. Raises `ValueError` for bytes that are not a
+        record."""
         try:
             rows = [self._split(record) for record in records]
             return {
@@ -117,7 +118,7 @@ class RecordFormat:
         return parts
 
     def _compress(self, one: RecordField, data: bytes) -> bytes | None:
-        """Returns the compressed data where that has paid in the field's trial."""
+        """Returns the compressed data if compression paid off in the field's trial."""
         trial = self._trials[one.name]
         if trial.samples < _TRIAL_SAMPLES:
             tried = data[:_TRIAL_BYTES]

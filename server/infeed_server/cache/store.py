@@ -1,4 +1,4 @@
-"""Stores of records: their interface, and the one in memory."""
+"""Stores of records: the interface, and the store in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Store(ABC):
 
     @abstractmethod
     def takes(self, index: int) -> bool:
-        """Returns whether `put` may keep a record that is not kept: False where it is known."""
+        """Returns whether `put` may keep a new record: False if it certainly will not."""
 
     @property
     @abstractmethod
@@ -30,23 +30,23 @@ class Store(ABC):
 
 
 _MAX_REFUSED = 64
-"""Records refused in a row before a store is full: a small one may fit behind large ones."""
+"""Records refused in a row before a store counts as full: after large ones, a small one may fit."""
 
 _OVERHEAD_BYTES = 160
-"""Of an entry besides its record: an object, an integer and its place in the table."""
+"""Bytes of an entry besides its record: an object, an integer and a table slot."""
 
 
 class MemoryStore(Store):
-    """Records in this process's memory, of at most `budget` bytes: those that fit are kept, and
-    which ones is decided once. An epoch of one job needs each sample once, so no choice of the
-    samples to keep gives more hits than a fixed one of the same size."""
+    """Records in this process's memory, at most `budget` bytes: those that fit are kept for good.
+    An epoch needs each sample once, so no other choice of the same size gives more hits than a
+    fixed one."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._records: dict[int, bytes] = {}
         self._used = 0
         self._refused = 0
-        """Records in a row that did not fit."""
+        """Number of records in a row that did not fit."""
         self._lock = threading.Lock()
 
     def get(self, index: int) -> bytes | None:

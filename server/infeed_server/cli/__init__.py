@@ -1,1 +1,1 @@
-"""The server's commands, which entry points of the group `infeed.commands` add to `infeed`."""
+"""The server's commands, added to `infeed` through the entry point group `infeed.commands`."""

@@ -23,14 +23,14 @@ console = Console(stderr=True)
 
 
 def announce(address: str, http: str | None, out: TextIO | None = None) -> None:
-    """Prints the ready line, from which scripts read the ports if they gave port 0. `out` is
-    standard output by default."""
+    """Prints the ready line, from which scripts read the ports that replaced port 0. `out` defaults
+    to standard output."""
     print(f"serving on {address} (http {http or 'off'})", file=out, flush=True)
 
 
 @contextmanager
 def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Yields a function that adds a progress bar for a name, shown from its first update on."""
+    """Yields a function that adds a progress bar for a name, shown once it is first updated."""
     with _bars(console, "index of", DownloadColumn(), TransferSpeedColumn()) as progress:
 
         def add_bar(name: str) -> Callable[[int, int], None]:
@@ -59,7 +59,7 @@ def sample_progress(
 
 
 def _bars(console: Console, text: str, *columns: ProgressColumn) -> Progress:
-    """Returns bars for a terminal: elsewhere rich would write an empty line at the end."""
+    """Returns bars for a terminal only: elsewhere rich would end with an empty line."""
     return Progress(
         *(TextColumn(f"{text} {{task.description}}"), BarColumn(), *columns, TimeRemainingColumn()),
         console=console,

@@ -1,8 +1,8 @@
-"""The log of a command: options of its format and level, for text and JSON on standard error.
+"""The log of a command on standard error, as text or JSON, with options for format and level.
 
-Records may have `fields`, a mapping of values that their message contains too; JSON has them as
-keys of their own: `log.info("...", extra={"fields": {"rank": 3}})`. A line that is logged during a
-call of a trainer has the fields of the call as well.
+A record may carry `fields`, a mapping of values that its message also contains; in JSON they are
+keys of their own: `log.info("...", extra={"fields": {"rank": 3}})`. Lines logged during a trainer's
+call also carry the call's fields.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from infeed_server.rpc.log_context import log_fields
 
 FORMAT_VARIABLE = "INFEED_LOG_FORMAT"
 LEVEL_VARIABLE = "INFEED_LOG_LEVEL"
-"""Environment variables of the options' values, which the child processes of a command get too."""
+"""Environment variables that pass the options to a command's child processes."""
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -47,22 +47,22 @@ class LogFormat(str, Enum):
 
 @dataclass(frozen=True)
 class LogOptions:
-    """The options of a command that serves, and of the processes that it starts, which take them
-    from the environment."""
+    """Log options of a serving command; the processes that it starts take them from the
+    environment."""
 
     log_format: LogFormat = option(
         LogFormat.TEXT,
-        "Format of the log: text, or json with one object per line.",
+        "Log format: text, or json with one object per line.",
         envvar=FORMAT_VARIABLE,
     )
-    quiet: bool = option(False, "Log warnings and errors only.")
-    verbose: bool = option(False, "Log details of connections too.")
+    quiet: bool = option(False, "Log only warnings and errors.")
+    verbose: bool = option(False, "Also log details of connections.")
 
     @property
     def level(self) -> int:
-        """The level of these options, else of the environment. Raises `ConfigError`."""
+        """The level from these options, or else from the environment. Raises `ConfigError`."""
         if self.quiet and self.verbose:
-            raise ConfigError("--quiet and --verbose: only one of them can be given")
+            raise ConfigError("--quiet and --verbose: mutually exclusive; give one of them")
         if self.quiet or self.verbose:
             return logging.WARNING if self.quiet else logging.DEBUG
         name = os.environ.get(LEVEL_VARIABLE) or "info"
@@ -81,9 +81,9 @@ class LogOptions:
 
 
 def set_up_logging(log_format: LogFormat = LogFormat.TEXT, level: int = logging.INFO) -> None:
-    """Sets up the log on standard error, and TensorFlow to log errors only. TensorFlow reads the
-    environment on import, which every command does later. infeed's server uses no accelerators, so
-    a search for them would only cost time and log lines."""
+    """Sets up the log on standard error, and makes TensorFlow log only errors: it reads the
+    environment on import, which comes later in every command. infeed's server uses no accelerators,
+    so a search for them would only cost time and log lines."""
     os.environ.setdefault(LOG_LEVEL, "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     is_plain = log_format is LogFormat.JSON or level > logging.INFO
@@ -101,7 +101,7 @@ def set_up_logging(log_format: LogFormat = LogFormat.TEXT, level: int = logging.
 
 
 class MessageFormatter(logging.Formatter):
-    """Messages of a bounded length without control characters, which names of files can have."""
+    """Messages of bounded length, without the control characters that file names can contain."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -109,7 +109,7 @@ class MessageFormatter(logging.Formatter):
 
 
 class TextFormatter(MessageFormatter):
-    """Lines of time, level and message. Never wrapped: a log collector splits at line ends."""
+    """Lines of time, level and message. Never wraps them: log collectors split at line ends."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")

@@ -20,8 +20,8 @@ from infeed_server.runtime.options import ServeOptions, ServerOptions
 log = logging.getLogger(__name__)
 
 MIN_MEMORY_BYTES = 1 << 30
-"""Memory below which the server warns at start: TensorFlow takes a quarter of it, and one pipeline
-of photos with a few trainers half."""
+"""Memory below which the server warns at start: TensorFlow takes a quarter of it, and a photo
+pipeline with a few trainers half."""
 
 if TYPE_CHECKING:
     from infeed_server.processes.signals import ShutdownSignal
@@ -36,12 +36,14 @@ app = typer.Typer()
 @app.command(rich_help_panel=SERVE)
 @with_models
 def serve(
-    pipelines: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
+    pipelines: Annotated[
+        str, typer.Argument(help="YAML file of pipelines, or module:attr in Python.")
+    ],
     given: ServeOptions,
     engine: EngineOptions,
     log_options: LogOptions,
 ) -> None:
-    """Serves the pipelines of a file to trainers, until SIGTERM or Ctrl-C.
+    """Serves a file's pipelines to trainers until SIGTERM or Ctrl-C.
 
     \b
     Examples:
@@ -50,13 +52,13 @@ def serve(
       infeed serve pipelines.yaml --listen 0.0.0.0:7470 --tls-cert server.pem
     """
     log_options.set_up()
-    # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
+    # Imported here: TensorFlow takes seconds, and `infeed --help` should not.
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.rpc.limits import raise_file_limit
     from infeed_server.runtime.multiprocess import serve_processes
 
-    # First: process 1 of a container ignores signals without a handler. Until the server serves, a
-    # signal ends the process.
+    # First, because process 1 of a container ignores signals without a handler. Until the server
+    # serves, a signal ends the process.
     stop = ShutdownSignal()
     stop.install()
     options = ServerOptions(**given.model_dump(), engine=configure_engine(engine))
@@ -67,7 +69,7 @@ def serve(
     if options.with_parent:
         stop.set_when_parent_exits()
     out = sys.stdout
-    # What the user's code prints is not the ready line.
+    # The user's prints must not mix with the ready line.
     with redirect_stdout(sys.stderr):
         _serve(pipelines, options, stop, out)
 
@@ -78,7 +80,7 @@ def _serve(pipelines: str, options: ServerOptions, stop: ShutdownSignal, out: Te
 
     loaded = load(
         pipelines, skip_broken=options.skip_broken
-    )  # a mistake in a file is named before TensorFlow is loaded
+    )  # reports a mistake in a file before TensorFlow is loaded
     load_tensorflow()
     from infeed_server.processes import cgroup
     from infeed_server.processes.malloc import keep_freed_memory
@@ -89,7 +91,7 @@ def _serve(pipelines: str, options: ServerOptions, stop: ShutdownSignal, out: Te
     unsent = unsent_limit(options) >> 20
     log.info("limits: %s; %d MiB of unsent batches", cgroup.describe(), unsent)
     if cgroup.memory_bytes() < MIN_MEMORY_BYTES:
-        text = "%.2f GiB of memory are few: the kernel may kill the server; give it 2 GiB"
+        text = "only %.2f GiB of memory: the kernel may kill the server; give it 2 GiB"
         log.warning(text, cgroup.memory_bytes() / 2**30)
     with named_progress(console) as progress:
         server = Server(loaded, options, progress)

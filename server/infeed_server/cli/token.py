@@ -16,24 +16,26 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=SERVE)
 def token(
-    name: Annotated[str, typer.Argument(help="Name of its owner, for messages and the log.")],
+    name: Annotated[
+        str, typer.Argument(help="Owner of the token, as named in messages and the log.")
+    ],
     pipelines: Annotated[
         list[str] | None,
         typer.Option(
             "--pipeline",
-            help="Name or pattern of pipelines it may read; can be repeated. Default: all.",
+            help="Name or pattern of the pipelines that it may read; repeatable. Default: all.",
         ),
     ] = None,
     expires: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="When it ends: a duration from now, such as 12h, 30d or 8w, or a date or time in "
-            "UTC, such as 2027-06-30. Default: never.",
+            help="When it expires: a duration from now, such as 12h, 30d or 8w, or a date or "
+            "time in UTC, such as 2027-06-30. Default: never.",
         ),
     ] = None,
 ) -> None:
-    """Makes a bearer token, and its entry for the file of `infeed serve --tokens`.
+    """Makes a bearer token, and the entry for it in the file of `infeed serve --tokens`.
 
     \b
     Examples:

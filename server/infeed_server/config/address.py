@@ -1,4 +1,4 @@
-"""Addresses to listen on, and which of them are safe without TLS."""
+"""Addresses to listen on, and whether they are safe without TLS."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 from infeed.shared.errors import ConfigError
 
 _BACKLOG = 128
-"""Connections that wait to be accepted."""
+"""Maximum number of connections waiting to be accepted."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """`host:port`, where port 0 is any free one; or `unix:/path`, which is all in `host`."""
+    """`host:port`, where port 0 means any free port; or `unix:/path`, kept whole in `host`."""
 
     host: str
     port: int
     option: str = field(default="", compare=False, repr=False)
-    """The option that gives the address, for errors."""
+    """The option that gave the address, for errors."""
 
     @classmethod
     def parse(cls, text: str, option: str = "") -> Address:
-        """Parses the address that `option` gives. Raises `ConfigError` for anything but `host:port`
-        (IPv6 in brackets) and `unix:/path`."""
+        """Parses the address given by `option`. Raises `ConfigError` unless it is `host:port` (IPv6
+        in brackets) or `unix:/path`."""
         if text.startswith("unix:/"):
             return cls(text, 0, option)
         host, colon, port = text.rpartition(":")
@@ -44,8 +44,8 @@ class Address:
 
     @classmethod
     def parse_safe(cls, option: str, text: str, *, encrypted: bool, insecure: bool) -> Address:
-        """Parses the address to listen on that `option` gives. Raises `ConfigError` if other
-        machines can reach it, unless its traffic is `encrypted` or the user accepts that with
+        """Parses the listening address given by `option`. Raises `ConfigError` if other machines
+        can reach it, unless its traffic is `encrypted` or the user accepts the risk with
         `insecure`."""
         address = cls.parse(text, option)
         if not (encrypted or insecure or address.is_loopback):
@@ -80,7 +80,7 @@ class Address:
             return
         problems = []
         entries = self._resolve()
-        for entry in entries:  # gRPC listens on all that this machine has
+        for entry in entries:  # gRPC listens on all addresses of the name
             try:
                 _listen(entry).close()
             except OSError as error:
@@ -100,22 +100,22 @@ class Address:
         path = Path(self.host.removeprefix("unix:"))
         with socket.socket(socket.AF_UNIX) as probe:
             try:
-                # A server would replace the socket of a live server; a leftover may be replaced.
+                # A server would replace a live server's socket; a leftover one may be replaced.
                 taken = probe.connect_ex(str(path)) == 0
             except OSError:
                 raise self._unusable(
-                    f"its path has {len(os.fsencode(path))} bytes, more than a socket can have; "
-                    "use a shorter one, such as unix:/run/infeed/socket"
+                    f"its path of {len(os.fsencode(path))} bytes is too long for a socket; use a "
+                    "shorter one, such as unix:/run/infeed/socket"
                 ) from None
         if taken:
             raise self._unusable(OSError(errno.EADDRINUSE, ""))
         if path.exists() and not path.is_socket():
             raise self._unusable("not a socket")
-        # Found here, and not after the pipelines are open.
+        # Detected here rather than after the pipelines are open.
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise self._unusable(
-                f"no folder {path.parent} that uid {os.geteuid()} can write to; create it, or make "
-                "it a folder of this user, mounted without read-only"
+                f"no folder {path.parent} that uid {os.geteuid()} can write to; create it, make "
+                "this user its owner, or mount it writable"
             )
 
     def _resolve(self) -> list[Any]:
@@ -137,8 +137,8 @@ class Address:
 
 
 def _listen(entry: Any) -> socket.socket:
-    """Returns a socket that listens on an entry of `getaddrinfo`. Raises `OSError`. A port that
-    another process listens on is refused; one of a process that has ended is free."""
+    """Returns a socket that listens on a `getaddrinfo` entry. Raises `OSError`, also for a port on
+    which another process listens; an ended process's port is free."""
     family, _, _, _, address = entry
     both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)

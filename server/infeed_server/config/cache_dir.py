@@ -1,4 +1,4 @@
-"""The user's folder for files that can be recreated."""
+"""The user's cache folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def user_cache_dir() -> Path:
-    """Returns the user's folder for files that can be recreated."""
+    """Returns the folder for files that can be recreated."""
     if own := os.environ.get("INFEED_CACHE_DIR"):
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")

@@ -1,4 +1,4 @@
-"""The digest of a user's code: a hash of its file and of the local modules that it imports."""
+"""The digest of a user's code: a hash of its file and the local modules that it imports."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _INSTALLED = tuple(
         site.getusersitepackages(),
     }
 )
-"""Folders of modules that are not local: of Python itself, and installed packages."""
+"""Folders of modules that are not local: Python's own, and installed packages."""
 
 _INSTALLED_NAMES = frozenset({"site-packages", "dist-packages"})
-"""Names of such folders elsewhere, such as in another environment on PYTHONPATH."""
+"""Names of such folders elsewhere, for example in another environment on PYTHONPATH."""
 
 
 @cache
 def own_packages() -> frozenset[str]:
-    """Returns infeed's packages, with the plug-ins in its wheel, which its entry points name. The
-    fingerprint has a number for changes of infeed itself."""
+    """Returns infeed's packages, including the plug-ins in its wheel, as its entry points name
+    them. The fingerprint covers changes of infeed itself by a number."""
     offers = distribution("infeed").entry_points
     return frozenset({offer.module.partition(".")[0] for offer in offers} | {"infeed_server"})
 
 
 def code_digest(function: Any) -> str:
-    """Returns a hash that changes when the code of a function, class or module may have changed. It
-    covers the file that defines it and, transitively, the local modules that the file imports by a
-    statement anywhere in it. Files are found by name, not executed, so the digest does not depend
-    on what the process has imported."""
+    """Returns a hash that changes whenever the code of a function, class or module may have
+    changed. It covers the defining file and, transitively, the local modules that the file's import
+    statements name. Files are found by name, not executed, so the digest is independent of what the
+    process has imported."""
     try:
         file = Path(inspect.getsourcefile(function) or "")
         source = _read(file)
     except (OSError, TypeError):
-        # A callable object, or code from an interactive session: only its name is known.
+        # A callable object or interactive code: only its name is known.
         named = function if hasattr(function, "__qualname__") else type(function)
         source = f"{named.__module__}:{named.__qualname__}".encode()
         return hashlib.sha256(source).hexdigest()
@@ -87,7 +87,7 @@ def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
     """Returns the absolute names that may be modules: of imports, and of their packages."""
     try:
         tree = ast.parse(source)
-    except SyntaxError:  # a file that is not run as it is
+    except SyntaxError:  # a file that Python cannot run as it stands
         return ()
     return tuple(sorted({part for name in _imports(tree, package) for part in _parents(name)}))
 
@@ -101,7 +101,7 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
             if node.level:
                 parent = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*parent, *([base] if base else [])])
-            # What is imported from a package can be a module.
+            # A name imported from a package can be a module.
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 

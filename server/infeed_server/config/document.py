@@ -14,7 +14,7 @@ from infeed.shared.errors import ConfigError, KeyPath, format_path
 
 @dataclass(frozen=True)
 class Problem:
-    """A mistake in a file. `path` leads to the wrong value, empty for the whole file."""
+    """A mistake in a file. `path` leads to the wrong value; empty means the whole file."""
 
     file: str
     line: int
@@ -28,7 +28,7 @@ class Problem:
 
 @dataclass
 class Document:
-    """The value of a YAML file, the line of each of its parts, and what is wrong in it as YAML."""
+    """A YAML file's value, the line of each part, and the file's mistakes as YAML."""
 
     file: str
     value: Any = None
@@ -47,8 +47,8 @@ class Document:
         return self.lines.get(path, 1)
 
     def written(self, path: KeyPath) -> KeyPath:
-        """Returns the path to a part as the file has it, where a key such as `mix` can stand in
-        the place of the one around it, or beside it."""
+        """Returns the path to a part as the file writes it: a key such as `mix` can stand in place
+        of the key around it, or beside it."""
         found: list[Any] = []
         above: Any = None
         value = self.value
@@ -112,7 +112,7 @@ def read(file: str) -> Document:
 
 
 def parse(file: str) -> Document:
-    """Reads a YAML file. What is wrong in it is listed in the document, also if it is not YAML."""
+    """Reads a YAML file. The document lists its mistakes, even if it is not YAML."""
     doc = Document(file)
     try:
         loader = yaml.SafeLoader(Path(file).read_text(encoding="utf-8"))
@@ -132,7 +132,7 @@ def parse(file: str) -> Document:
         problem = getattr(error, "problem", None) or error
         doc.add(mark.line + 1 if mark else 1, f"not valid YAML: {problem}")
     except RecursionError:
-        doc.add(1, "nested too deeply, or within itself")
+        doc.add(1, "nested too deeply, or contains itself")
     return doc
 
 

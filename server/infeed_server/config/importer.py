@@ -1,10 +1,9 @@
-"""Names `module:attr` of a user's functions, and their import.
+"""Import of the user's functions by name, `module:attr`.
 
-A module is looked for where Python looks, then in the folder of the file that names it and in the
-working directory. So no file there takes the place of another module, and modules of one name in
-the folders of two files are two modules. What a function imports only when it is called is looked
-for in the folder that was searched last: where one program loads the files of two folders, that may
-be the other's.
+A module is searched where Python searches, then in the folder of the file that names it and in the
+working directory. So a file there never replaces another module, and two folders may have modules
+of the same name. What a function imports when called is searched in the folder searched last: in a
+program that loads files from two folders, that may be the other one.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from infeed.shared.errors import ConfigError
 from infeed_server.config.model import did_you_mean
 
 _MAX_LISTED = 12
-"""Names of a module that a message lists."""
+"""Maximum number of a module's names listed in a message."""
 
 _lock = threading.RLock()
-"""Held while folders are searched for a module and the module is imported."""
+"""Held while a module is searched for and imported."""
 
 _searched: list[str] = []
-"""The folders that are at the end of `sys.path` for the name that was looked for last."""
+"""The folders at the end of `sys.path`, added for the name searched last."""
 
 _apart: dict[str, dict[str, ModuleType]] = {}
-"""Folders that are not searched now, with the modules that were imported from each."""
+"""The modules imported from each folder that is not searched at present."""
 
 
 class CodeName(str):
@@ -50,14 +49,14 @@ class CodeName(str):
 
 
 def named_in(target: Any, folder: Path) -> Any:
-    """Returns a name as a file in a folder has it; an object unchanged."""
+    """Returns a name with the folder of its file; an object unchanged."""
     return CodeName(target, folder) if isinstance(target, str) else target
 
 
 def load(name: str) -> Any:
-    """Returns the object that `module:attr` (or `package.module:outer.inner`) names. Raises
-    `ConfigError` for a malformed name, a missing module or attribute, and a module that Python has
-    elsewhere too; an error inside the module is raised unchanged."""
+    """Returns the object named `module:attr` (or `package.module:outer.inner`). Raises
+    `ConfigError` for a malformed name, a missing module or attribute, or a module that Python also
+    finds elsewhere; passes on an error inside the module."""
     module, _, attribute = name.partition(":")
     with _lock:
         find_module(name)
@@ -70,7 +69,7 @@ def load(name: str) -> Any:
 
 
 def find_module(name: str) -> ModuleSpec | None:
-    """Returns how its module is loaded; None if it is loaded. Raises `ConfigError`."""
+    """Returns the spec of a name's module; None if it is loaded. Raises `ConfigError`."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise ConfigError(f"{name!r} is not of the form module:attr", name=name)
@@ -91,7 +90,7 @@ def find_module(name: str) -> ModuleSpec | None:
 
 
 def _search(folders: list[str]) -> None:
-    """Makes folders the end of `sys.path`, and puts apart the modules of those before."""
+    """Puts folders at the end of `sys.path`, and sets aside the modules of the previous ones."""
     with _lock:
         wanted = [folder for folder in folders if folder in _searched or folder not in sys.path]
         if wanted == _searched and {*wanted} <= {*sys.path}:
@@ -108,7 +107,7 @@ def _search(folders: list[str]) -> None:
 
 
 def _modules_of(folder: str) -> list[str]:
-    """Returns the names of the imported modules that a folder has, also in packages."""
+    """Returns the names of modules imported from a folder, including those in packages."""
     roots = {
         name
         for name, module in sys.modules.copy().items()
@@ -118,35 +117,34 @@ def _modules_of(folder: str) -> list[str]:
 
 
 def _folder_of(module: ModuleType) -> str:
-    """Returns the folder that a module of the first level was found in; "" if in none."""
+    """Returns the folder of a top-level module; "" if it has none."""
     values = getattr(module, "__dict__", {})  # an attribute would load a deferred module
     file = Path(values.get("__file__") or next(iter(values.get("__path__", ())), ""))
     return str(file.parents[file.name == "__init__.py"]) if file.name else ""
 
 
 def _refuse_another(module: str, folders: Sequence[str]) -> None:
-    """Raises `ConfigError` if a module of the first level is in one of the folders, but the one
-    that is imported is another."""
+    """Raises `ConfigError` if one of the folders has a top-level module of this name, but another
+    one is imported."""
     own = _origin(module, folders)
     loaded = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
     spec = find_spec(module)
     found = loaded or (spec and spec.origin) or "Python itself"
     if own and os.path.realpath(own) != os.path.realpath(found):
         raise ConfigError(
-            f"two modules have the name {module!r}: {own} and the one of {found}; give yours "
-            "another name",
+            f"two modules are named {module!r}: {own} and {found}; rename yours",
             name=module,
         )
 
 
 def _origin(module: str, folders: Sequence[str]) -> str | None:
-    """Returns the file of a module of the first level in the first folder that has it."""
+    """Returns a top-level module's file in the first folder that has it."""
     specs = (PathFinder.find_spec(module, [folder]) for folder in folders)
     return next((spec.origin for spec in specs if spec and spec.origin), None)
 
 
 def missing_name(name: str, step: str, names: Iterable[str]) -> ConfigError:
-    """Returns the error for `module:attr` where none of the names there is its part `step`."""
+    """Returns the error for a `module:attr` whose part `step` is none of the names there."""
     module, _, attribute = name.partition(":")
     public = sorted(found for found in names if not found.startswith("_"))
     listed = ", ".join(public[:_MAX_LISTED]) + (", ..." if public[_MAX_LISTED:] else "")
@@ -166,7 +164,7 @@ def find_spec(name: str) -> ModuleSpec | None:
         specs = (finder.find_spec(part, locations) for finder in sys.meta_path)
         try:
             spec = next((found for found in specs if found is not None), None)
-        except KeyError:  # of Python: a namespace package in one that is not imported
+        except KeyError:  # Python's error for a namespace package in a package not yet imported
             folders = [Path(place) / steps[end - 1] for place in locations or ()]
             spec, locations = None, [str(folder) for folder in folders if folder.is_dir()]
             continue

@@ -14,7 +14,7 @@ from typing_extensions import Self
 from infeed.shared.errors import KeyPath
 
 Finding = tuple[KeyPath, str]
-"""The place of a mistake within a definition, and its description."""
+"""A mistake in a definition: its place and its description."""
 
 
 class Definition(BaseModel):
@@ -27,7 +27,7 @@ class Definition(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _explain_unknown_keys(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Adds the keys of the model to an error about an unknown key."""
+        """Lists the model's keys in an error about an unknown key."""
         try:
             return validate(value)
         except ValidationError as error:
@@ -38,12 +38,12 @@ class Definition(BaseModel):
 
     @classmethod
     def other_keys(cls) -> list[str]:
-        """Returns the keys that a file can have beside the fields."""
+        """Returns the keys that a file may have besides the fields."""
         return []
 
     @classmethod
     def hint(cls, key: str, known: list[str], value: Any) -> str:  # noqa: ARG003 - of others
-        """Returns what to write instead of an unknown key of `value`, empty if that is unknown."""
+        """Returns what to write instead of an unknown key of `value`; empty if that is unclear."""
         return did_you_mean(key, known)
 
     @classmethod
@@ -56,7 +56,7 @@ class Definition(BaseModel):
         return InitErrorDetails(type=error, loc=path, input=item["input"])
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yields the options as they were written, without defaults."""
+        """Yields the options as written, without defaults."""
         for name, value in super().__repr_args__():
             is_set = name in self.model_fields_set
             if is_set and value is not type(self).model_fields[str(name)].default:
@@ -64,12 +64,12 @@ class Definition(BaseModel):
 
 
 def as_tuple(value: Any) -> Any:
-    """Returns a list as a tuple, anything else as it is: models are strict, YAML has no tuples."""
+    """Returns a list as a tuple, all else unchanged: models are strict, and YAML has no tuples."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def explain(error: ValidationError, value: Any) -> list[tuple[KeyPath, str]]:
-    """Returns the place and the description of each problem with `value`, without repetitions."""
+    """Returns the place and description of each problem with `value`, each once."""
     return list(
         dict.fromkeys(
             (_path(item, value), _description(item)) for item in error.errors(include_url=False)
@@ -78,7 +78,7 @@ def explain(error: ValidationError, value: Any) -> list[tuple[KeyPath, str]]:
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    """Returns a hint at the known word that is most similar, empty if none is similar."""
+    """Returns a hint naming the most similar known word; empty if none is similar."""
     matches = difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
@@ -94,7 +94,7 @@ def _path(item: Any, value: Any) -> KeyPath:
             path.append(step)
             above, value = value, value[step]
         elif isinstance(above, Mapping) and step in above:
-            # The key of a source stands beside `source`, which is within it.
+            # The key of such a source stands beside `source`, though it contains it.
             path[-1], value = step, above[step]
     return (*path, item["loc"][-1]) if item["type"] == "missing" else tuple(path)
 

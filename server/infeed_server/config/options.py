@@ -1,7 +1,7 @@
-"""Options as models: a field carries the type, default, help and group of an option of a command.
+"""Options as models: each field holds a command option's type, default, help and group.
 
-The command line, the arguments of child processes and the tables of the docs come from the fields,
-so an option is written once.
+The command line, the arguments of child processes and the tables in the docs are made from the
+fields, so an option is written once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def to_arguments(self) -> list[str]:
-        """Returns the command line of the options that differ from their defaults."""
+        """Returns the command-line arguments for options that differ from their defaults."""
         arguments = []
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
@@ -32,7 +32,7 @@ class Options(BaseModel):
 
 
 def option(default: Any, text: str, panel: str | None = None, **shown: Any) -> Any:
-    """Returns the field of an option: its help, its group, and other arguments of `typer.Option`.
-    `min` is checked in Python too; `names` are the option's, by default the field's name."""
+    """Returns an option's field, with its help, its group and other arguments for `typer.Option`.
+    Python checks `min` too; `names` defaults to the field's name."""
     extra = {"rich_help_panel": panel, **shown}
     return Field(default, description=text, ge=shown.get("min"), json_schema_extra=extra)

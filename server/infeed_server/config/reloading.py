@@ -1,4 +1,4 @@
-"""Values made from files, and reloaded when the files change."""
+"""Values read from files, and reloaded when the files change."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHECK_INTERVAL_SECONDS = 1.0
-"""Minimum time between two checks of the files; they are checked only when the value is read."""
+"""Minimum time between checks of the files, which only reading the value triggers."""
 
 
 class ReloadingValue(Generic[T]):
-    """A value made from files. Invalid files are an error at first; later the last value stays.
+    """A value read from files. Invalid files raise an error at first; later the last value stays.
     Thread-safe."""
 
     def __init__(self, files: Sequence[str | os.PathLike[str]], make: Callable[[], T]) -> None:
         """`make` reads the files. Raises what it raises."""
         self._files = list(files)
         self._make = make
-        # Before the read: a value may be newer than its stamps, but never older.
+        # Before the read: a value may be newer than its stamps, never older.
         self._stamps = self._read_stamps()
         self._checked_at = time.monotonic()
         self._value = make()
@@ -58,7 +58,7 @@ class ReloadingValue(Generic[T]):
             log.info("reloaded: %s", ", ".join(map(str, self._files)))
 
     def _read_stamps(self) -> list[tuple[int, int, int] | None]:
-        """Returns modification time, size and inode of each file; None where there is none."""
+        """Returns each file's modification time, size and inode; None if it does not exist."""
         stamps: list[tuple[int, int, int] | None] = []
         for file in self._files:
             try:

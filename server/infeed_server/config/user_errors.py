@@ -1,4 +1,4 @@
-"""Errors of a user's own functions, with the user's part of the traceback."""
+"""Errors in a user's own functions, with the user's part of the traceback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INTERNAL_PATHS = (
     "<frozen importlib",
     f"{sysconfig.get_path('stdlib')}/importlib/",
 )
-"""Prefixes of files whose frames are left out beside infeed's: TensorFlow's, of imports."""
+"""Prefixes of files whose frames are omitted besides infeed's: TensorFlow's, and the importer's."""
 
 _HEADER = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+.*\n(?:    .*\n)*')
@@ -31,14 +31,15 @@ def user_errors(
     *passed: type[BaseException],
     passes: Callable[[BaseException], bool] = lambda _: False,
 ) -> Iterator[None]:
-    """Turns what the user's code in the block raises, also `sys.exit()`, into a `UserCodeError`.
-    Errors of the types `passed`, and those that `passes` returns True for, are raised unchanged."""
+    """Turns any exception that the user's code in the block raises, even `sys.exit()`, into a
+    `UserCodeError`. Errors of the types `passed`, or for which `passes` returns True, stay as they
+    are."""
     try:
         yield
     except BaseException as error:
         if isinstance(error, passed) or passes(error):
             raise
-        trace = user_traceback(error, skip=2)  # this function, and the block
+        trace = user_traceback(error, skip=2)  # this function's frame, and the block's
         raise UserCodeError(f"{subject} raised {type(error).__name__}:\n{trace}") from error
 
 

@@ -15,8 +15,8 @@ from infeed_server.order.hashing import Words, combine, mix
 Positions = npt.NDArray[np.int64]
 
 SORTED_COUNT = 64
-"""Greatest count whose permutation is a sort by hashes: each permutation is equally likely. The
-rounds below favour some permutations of a few elements."""
+"""Greatest count that is permuted by sorting hashes, which makes all permutations equally likely.
+With few elements, the rounds below would favour some permutations."""
 
 ROUNDS = 8
 """Rounds of the Feistel network. Even, so that halves of unequal width end in their own position.
@@ -24,7 +24,7 @@ Four rounds of a strong round function are a pseudo-random permutation (Luby and
 
 
 _AT_ONCE = 1 << 16
-"""Places of a stable permutation that are drawn at once."""
+"""Places of a stable permutation drawn at once."""
 
 
 class Permutation(Protocol):
@@ -71,8 +71,8 @@ def sorted_permutation(count: int, *key: int) -> ListedPermutation:
 
 
 class FeistelPermutation:
-    """A Feistel network over the next power of two, with cycle walking. A value outside of the
-    range is encrypted again until it lies inside, which takes fewer than two passes on average."""
+    """A Feistel network over the next power of two, with cycle walking: a value out of range is
+    encrypted again until it lies inside, which takes fewer than two passes on average."""
 
     def __init__(self, count: int, *key: int) -> None:
         self.count = count
@@ -115,9 +115,9 @@ class FeistelPermutation:
 
 
 def stable_permutation(count: int, *key: int) -> ListedPermutation:
-    """Returns a permutation in O(count) memory, where one more element changes one image:
-    element n takes the place of a random one of those before it, which moves to place n. All
-    permutations are equally likely."""
+    """Returns a permutation in O(count) memory that changes in one image when an element is added:
+    element n takes the place of a random earlier one, which moves to place n. All permutations are
+    equally likely."""
     images = array("q", bytes(8 * count))
     for first in range(0, count, _AT_ONCE):
         numbers = np.arange(first, min(count, first + _AT_ONCE), dtype=np.uint64)

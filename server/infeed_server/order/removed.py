@@ -1,4 +1,4 @@
-"""Removed samples: their slots have substitutes, or the epochs are shorter."""
+"""Removed samples: substitutes fill their slots, or epochs become shorter."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from infeed_server.order.permutation import Positions
 
 @dataclass(frozen=True, eq=False)
 class Removed:
-    """The samples that a definition removes: `ids`, sorted. `shrinks`: epochs are shorter. Those in
-    `bad`, sorted, have substitutes in any case."""
+    """The samples that a definition removes: `ids`, sorted. With `shrinks`, epochs become shorter;
+    those in `bad`, sorted, are substituted in any case."""
 
     ids: Positions = field(default_factory=lambda: np.empty(0, np.int64))
     shrinks: bool = False
@@ -38,8 +38,8 @@ NOTHING = Removed()
 
 
 class Filling:
-    """A mapping from the offsets of a shorter epoch to the whole one's: the last offsets that are
-    left fill the holes, so that all others stay as they are."""
+    """A mapping from the offsets of a shorter epoch to those of the whole one: the last remaining
+    offsets fill the holes, so that all others stay in place."""
 
     def __init__(self, count: int, holes: Positions) -> None:
         """`holes` are the offsets, of `count`, of the samples that are removed."""
@@ -53,7 +53,7 @@ class Filling:
         return _replace(offsets, self._holes, self._tail)
 
     def inverse(self, offsets: Positions) -> Positions:
-        """Returns the offsets in the shorter epoch, of offsets that are no holes."""
+        """Returns the offsets in the shorter epoch, for offsets that are not holes."""
         return _replace(offsets, self._tail, self._holes)
 
 

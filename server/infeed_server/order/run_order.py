@@ -1,7 +1,7 @@
-"""The order of a run: parts of the sample streams of its definitions, one behind the other.
+"""The order of a run: parts of its definitions' sample streams, end to end.
 
-What a run has at a position, a definition's own stream has further on, or before: steps can be
-skipped, and other definitions go on at the beginning of an epoch.
+A run's positions are shifted against a definition's own stream: steps can be skipped, and another
+definition can take over at the beginning of an epoch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MAX_POSITION = 1 << 62
 
 @dataclass(frozen=True)
 class Part:
-    """The positions from `begin` on, up to the next part. Position p has the sample of p + `shift`
-    in the stream of `visits`. Its key and its substitutes are of `order`, which is another one in
-    what is left of an epoch where a definition goes on."""
+    """The positions from `begin` up to the next part. Position p has the sample at p + `shift` in
+    the stream of `visits`. `order` gives its key and its substitutes; it differs from `visits` in
+    the rest of an epoch in which another definition took over."""
 
     begin: int
     shift: int
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """The order of a run. The parts are by their beginnings; the first is 0."""
+    """The order of a run. The parts are sorted by where they begin; the first begins at 0."""
 
     parts: tuple[Part, ...]
 
@@ -65,8 +65,8 @@ class RunOrder:
             part.visits.require(low + part.shift, high - low)
 
     def between(self, first: int, end: int) -> Iterator[tuple[Part, int, int]]:
-        """Yields the parts with the positions [first, end), and the first and the end of what each
-        has of them."""
+        """Yields the parts that hold the positions [first, end), each with the first and the end of
+        its share."""
         following = [*(part.begin for part in self.parts[1:]), end]
         for part, limit in zip(self.parts, following, strict=True):
             low, high = max(part.begin, first), min(limit, end)
@@ -78,15 +78,14 @@ class RunOrder:
         return next(part for part in reversed(self.parts) if part.begin <= position)
 
     def place(self, position: int) -> tuple[int, int, int]:
-        """Returns the epoch of a position, the offset there, and the position of the epoch's
-        end."""
+        """Returns a position's epoch, its offset there, and the position of the epoch's end."""
         part = self.at(position)
         epoch, offset = divmod(position + part.shift, part.visits.length)
         return epoch, offset, position + part.visits.length - offset
 
     def position(self, epoch: int, offset: int) -> int:
-        """Returns the position of a place in an epoch, the inverse of `place`. Raises `ValueError`
-        for one that lies before the run."""
+        """Returns the position of an offset in an epoch, the inverse of `place`. Raises
+        `ValueError` if it lies before the run."""
         for part in reversed(self.parts):
             length = part.visits.length
             position = epoch * length + offset - part.shift
@@ -95,13 +94,12 @@ class RunOrder:
         raise ValueError(f"offset {offset} of epoch {epoch} lies before the run")
 
     def without(self, bad: Positions) -> RunOrder:
-        """Returns the order with substitutes also for samples that are bad under any key."""
+        """Returns the order that also substitutes samples that are bad under any key."""
         return RunOrder(tuple(replace(part, order=part.order.without(bad)) for part in self.parts))
 
     def extended(self, start: int, order: SampleOrder, skipped: int = 0) -> RunOrder:
-        """Returns the order of a run that goes on at a position with what lies behind `skipped`
-        positions there, and from the next epoch on in another order. Raises `ValueError` if samples
-        would be lost or repeated."""
+        """Returns the order of a run that skips `skipped` positions at `start`, finishes the epoch,
+        and continues in another order. Raises `ValueError` if samples would be lost or repeated."""
         order.check_behind(self.last, start)
         behind = self.at(start + skipped)
         shift = behind.shift + skipped

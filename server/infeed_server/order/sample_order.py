@@ -33,8 +33,8 @@ BLOCK_DOMAIN, WINDOW_DOMAIN, KEY_DOMAIN, SUBSTITUTE_DOMAIN, STABLE_DOMAIN = rang
 
 @dataclass(frozen=True)
 class Slots:
-    """The samples in the slots of a batch: int64[n] index and epoch, int64[n, 2] key. `visited` are
-    the samples whose turn it is: others than `index` where these are substitutes."""
+    """The samples in a batch's slots: int64[n] index and epoch, int64[n, 2] key. `visited` are the
+    samples whose turn it is; `index` differs where it is a substitute."""
 
     index: Positions
     epoch: Positions
@@ -62,21 +62,21 @@ class SampleOrder:
         return self.count - (self.removed.ids.size if self.removed.shrinks else 0)
 
     def slots(self, start: int, count: int, visits: SampleOrder | None = None) -> Slots:
-        """Returns the samples at the positions [start, start + count) of the stream of `visits`, by
-        default its own, with the keys and the substitutes of this order."""
+        """Returns the samples at positions [start, start + count) in the stream of `visits`, by
+        default this one, with this order's keys and substitutes."""
         visits = visits or self
         positions = np.arange(start, start + count, dtype=np.int64)
         slots = self.with_substitutes(*visits.visited(positions))
         return replace(slots, epoch=positions // visits.length)
 
     def with_substitutes(self, index: Positions, turns: Positions) -> Slots:
-        """Returns samples with their keys, or their substitutes if they are removed."""
+        """Returns samples, or the substitutes of removed ones, with their keys."""
         slots = Slots(index.copy(), turns, self.keys(turns, index), index)
         return self._without_removed(slots)
 
     def visited(self, positions: Positions) -> tuple[Positions, Positions]:
-        """Returns the samples at positions, and which turn of each it is, from 0 on: the epoch,
-        where each sample has one turn in it."""
+        """Returns the samples at positions, and the number of each one's turn, from 0: the epoch,
+        if each sample has one turn per epoch."""
         epochs, offsets = np.divmod(positions, self.length)
         return _by_epoch(self.samples, epochs, offsets), epochs
 
@@ -84,15 +84,15 @@ class SampleOrder:
         """Raises `InvalidRequestError` for positions that the definition does not allow."""
 
     def visits(self, epoch: int, index: Positions) -> tuple[Positions, Positions, Positions]:
-        """Returns the offsets in an epoch that samples have, and of each offset the sample and its
-        turn: the inverse of `visited`."""
+        """Returns the offsets of samples in an epoch, and the sample and turn at each offset: the
+        inverse of `visited`."""
         index = index[index < self.count]
         offsets = self.offsets(epoch, index)
         has_slot = offsets >= 0
         return offsets[has_slot], index[has_slot], np.full(int(has_slot.sum()), epoch)
 
     def without(self, bad: Positions) -> SampleOrder:
-        """Returns the order with substitutes also for samples that are bad under any key."""
+        """Returns the order that also substitutes samples that are bad under any key."""
         return replace(self, removed=replace(self.removed, bad=np.sort(bad)))
 
     def samples(self, epoch: int, offsets: Positions) -> Positions:
@@ -100,8 +100,8 @@ class SampleOrder:
         return self._index(epoch, self._filling(epoch).forward(offsets))
 
     def offsets(self, epoch: int, index: Positions) -> Positions:
-        """Returns the offsets of samples in an epoch: the inverse of `samples`. -1: it is removed,
-        and the epoch has no slot for it."""
+        """Returns the offsets of samples in an epoch, the inverse of `samples`; -1 for a removed
+        sample without a slot."""
         offsets = self._filling(epoch).inverse(self._offsets(epoch, index))
         offsets[self.removed.has_no_slot(index)] = -1
         return offsets
@@ -115,19 +115,19 @@ class SampleOrder:
 
     @property
     def name(self) -> str:
-        """The options, as a segment of a run has them."""
+        """The options, as a run's segment records them."""
         return f"window:{self.block}:{self.window}" if self.mode == "window" else self.mode
 
     def check_behind(self, last: SampleOrder, start: int) -> None:  # noqa: ARG002 - of mixtures
-        """Raises `ValueError` where samples would be lost or repeated if a run of the order `last`
-        goes on at a position in this one."""
+        """Raises `ValueError` if a run in the order `last` would lose or repeat samples by
+        continuing in this one."""
         if self.count < last.count:
-            raise ValueError(f"it has {self.count} samples, fewer than {last.count} before")
+            raise ValueError(f"it has {self.count} samples, fewer than the {last.count} before")
         before, now = last.removed, self.removed
         if before is not now and not np.isin(before.ids, now.ids).all():
-            raise ValueError("samples that were removed are there again")
+            raise ValueError("removed samples reappear")
         if type(self) is not type(last):
-            raise ValueError("a mixture and an order without parts do not continue each other")
+            raise ValueError("a mixture cannot continue an order without parts, or the reverse")
 
     def named(self, name: str) -> SampleOrder:
         """Returns the order whose options have this name. Raises `ValueError`."""
@@ -140,8 +140,8 @@ class SampleOrder:
         raise ValueError(f"a segment has the order {name!r}, which is unknown")
 
     def substitute(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
-        """Returns the substitute for a bad or removed sample, drawn from its key. One that is bad
-        itself is replaced in the same way, from its own new key."""
+        """Returns the substitute for a bad or removed sample, drawn from its key. A bad substitute
+        is replaced in the same way, from its own new key."""
         gone = np.array([index])
         bad = Slots(gone, np.array([-1]), np.asarray(key)[None], gone)
         return self._without_removed(self._draw(bad))
@@ -164,7 +164,7 @@ class SampleOrder:
         return Slots(other, slots.epoch, to_key(drawn), slots.visited)
 
     def _peers(self, index: Positions) -> tuple[Any, Any]:  # noqa: ARG002 - others depend on it
-        """Returns the first of the samples that can be substitutes of each, and their number."""
+        """Returns the first of each sample's possible substitutes, and their number."""
         return 0, self.count
 
     def _offsets(self, epoch: int, index: Positions) -> Positions:
@@ -205,8 +205,8 @@ class SampleOrder:
 
     def _unblock(self, epoch: int, offsets: Positions) -> Positions:
         """Maps offsets in the stream of permuted blocks to sample indices. The source's last block
-        can be shorter by `shortfall` samples. Everything behind it in the permuted stream begins
-        that much earlier."""
+        may be `shortfall` samples shorter; everything after it in the permuted stream begins that
+        much earlier."""
         permutation, shortfall, short_block = self._blocks(epoch)
         behind = offsets >= (short_block + 1) * self.block - shortfall
         block, within = np.divmod(offsets + np.where(behind, shortfall, 0), self.block)
@@ -220,8 +220,8 @@ class SampleOrder:
         return place * self.block + within - np.where(place > short_block, shortfall, 0)
 
     def _blocks(self, epoch: int) -> tuple[Permutation, int, int]:
-        """Returns the permutation of the blocks, the samples that the last block is short of, and
-        its place in the permuted stream."""
+        """Returns the permutation of the blocks, the last block's shortfall in samples, and its
+        place in the permuted stream."""
         block_count = -(-self.count // self.block)
         permutation = cached_permutation(block_count, self.seed, epoch, BLOCK_DOMAIN)
         shortfall = block_count * self.block - self.count
@@ -231,7 +231,7 @@ class SampleOrder:
 def _by_epoch(
     function: Callable[[int, Positions], Positions], epochs: Positions, values: Positions
 ) -> Positions:
-    """Calls a function with the values of each epoch; returns its results in their order."""
+    """Calls a function with each epoch's values; returns the results in the values' order."""
     result = np.empty_like(values)
     for epoch in np.unique(epochs).tolist():
         in_epoch = epochs == epoch

@@ -26,15 +26,15 @@ from infeed_server.storage.files import PathString, abbreviate, is_remote, rebas
 from infeed_server.storage.stamp import StoredFile
 
 READ_THREADS = 4
-"""Threads that read a source: enough to hide the latency of a file system, few enough for Python's
+"""Threads that read a source: enough to hide a file system's latency, few enough for Python's
 lock."""
 
 Columns = dict[str, npt.NDArray[Any]]
-"""Raw values of some samples: column name → array, one row per sample."""
+"""Raw values of samples: column name → array, one row per sample."""
 
 
 def array_bytes(array: npt.NDArray[Any]) -> int:
-    """Counts the bytes of an array, with the byte strings that it points to."""
+    """Counts the bytes of an array, including the byte strings that it points to."""
     strings = sum(map(len, array.flat)) if array.dtype == object else 0
     return array.nbytes + strings
 
@@ -47,17 +47,17 @@ class Source(ABC):
     """An opened source with random access. Thread-safe: several threads call `read`."""
 
     behind: Source | None = None
-    """The source whose samples functions in Python get, of one that has their results."""
+    """For a source of Python functions' results: the source that feeds the functions."""
     keyed_stages: Sequence[str] = ()
-    """The functions that draw from the keys of samples."""
+    """The functions that draw random numbers from the samples' keys."""
     transforms: Sequence[Any] = ()
-    """Transforms of each sample, in front of the pipeline's."""
+    """Transforms of each sample that run before the pipeline's."""
     arrangement: Any = None
     """What `order` depends on, for the fingerprint: a JSON value."""
     shown: Mapping[str, TargetSpec] = {}
-    """What fields show of a picture, where the source knows it."""
+    """What the fields show of a picture, if the source knows."""
     part_sizes: Mapping[str, int] = {}
-    """Names of the parts of a mixture, and the samples of each, which are numbered part by part."""
+    """Number of samples in each part of a mixture, by name; samples are numbered part by part."""
 
     def __init__(
         self,
@@ -70,31 +70,30 @@ class Source(ABC):
         advice: str = "",
     ) -> None:
         """`columns` are what `read` returns, per sample (no slots dimension). `identity` is a hash
-        of the samples, independent of where they are stored. `parsed`: the columns are the fields
-        already, so that `parse` does nothing. `classes` has the name of each class by its number,
-        of each field whose classes have names; `advice` is what makes samples in a global order
-        cost less."""
+        of the samples, wherever they are stored. `parsed`: the columns already are the fields, so
+        `parse` does nothing. `classes` gives class names by field; `advice` tells how to make
+        reading in global order cheaper."""
         self.places, self.columns, self.identity = places, columns, identity
         self.parsed, self.classes, self.advice = parsed, classes, advice
         self.subject = f"the source {type(self).__name__}"
 
     @abstractmethod
     def read(self, indices: Indices) -> Columns:
-        """Reads samples, in this order. Raises `SampleError` with the first bad `sample_id`."""
+        """Reads samples in the given order. Raises `SampleError` with the first bad `sample_id`."""
 
     def read_checked(self, indices: Indices) -> Columns:
-        """Returns what `read` does. Raises `SourceError` where that is not what `columns` says."""
+        """Returns what `read` does. Raises `SourceError` if that does not match `columns`."""
         found = self.read(indices)
         if problem := self._layout.problem(found, len(indices)):
             raise SourceError(f"{self.subject}: its read {problem}")
         return found
 
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:  # noqa: ARG002
-        """Returns what `read_checked` does, under keys if the samples depend on them."""
+        """Returns what `read_checked` does; uses the keys if the samples depend on them."""
         return self.read_checked(indices)
 
     def work(self) -> PythonWork:
-        """Returns the work of the user's Python code where the source is read."""
+        """Returns the work done so far by the user's Python code in reading the source."""
         return PythonWork()
 
     @cached_property
@@ -109,21 +108,21 @@ class Source(ABC):
         return self.places.provenance(index)
 
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Returns the fields, such as a label, that are known of all samples: an array for each."""
+        """Returns the fields, such as a label, known for all samples: an array for each."""
         return {}
 
     def whole_field(self, name: str) -> npt.NDArray[Any] | None:
-        """Returns a field of all samples, each a number, a byte string or an array of its rows;
-        None where it would be necessary to read them."""
+        """Returns one field of all samples, each a number, a byte string or an array of its rows;
+        None if that would require reading the samples."""
         return self.known_fields().get(name)
 
     def order(self, plain: SampleOrder) -> SampleOrder:
-        """Returns the order of a pipeline, from the one of as many samples without parts."""
+        """Returns a pipeline's order, derived from the plain one of the same size."""
         return plain
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The sources whose samples are numbered one behind the other."""
+        """The sources whose samples are numbered one source after the other."""
         return (self,)
 
     def parse(self, columns: Sample) -> Sample:
@@ -133,11 +132,11 @@ class Source(ABC):
     def sample_error(
         self, index: int, problem: str, place: object = None, **where: Any
     ) -> SampleError:
-        """Returns the error for a bad sample; `place` is where it is, in words."""
+        """Returns the error for a bad sample; `place` describes where it is."""
         return sample_error(self.places, index, problem, place, **where)
 
     def close(self) -> None:
-        """Ends what reads for the source. A read in progress may end with a `SourceError`."""
+        """Stops the source's readers. A read in progress may end with a `SourceError`."""
         self.places.close()
 
 
@@ -152,26 +151,26 @@ class SourceDefinition(Definition):
 
     kind: ClassVar[str]
     nesting: ClassVar[int] = 0
-    """Above 0 where the key can also stand in the pipeline, beside `source`: around it, and around
-    sources of a smaller number."""
+    """Above 0 if the key may also stand in the pipeline beside `source`: it then wraps `source`,
+    and sources with a smaller number."""
     engine: ClassVar[str] = ""
-    """The engine of `infeed.engines` that serves a source without samples by index."""
+    """The engine of `infeed.engines` that serves the source if it has no random access."""
 
     def paths(self) -> dict[str, Any]:
-        """Returns the options that are paths and globs, lists of them or mappings to them."""
+        """Returns the options that hold paths or globs, directly or in lists or mappings."""
         names = {self.kind, "index"} & type(self).model_fields.keys()
         return {name: getattr(self, name) for name in names}
 
     def resolve(self, base: Path) -> Self:
-        """Returns the definition with its relative paths and globs taken from `base`."""
+        """Returns the definition with its relative paths and globs resolved against `base`."""
         return self.model_copy(update={key: rebase(v, base) for key, v in self.paths().items()})
 
     def linked(self, pipelines: Mapping[str, Any]) -> Self:  # noqa: ARG002 - of mixtures
-        """Returns the definition with the pipelines that it names. Raises `ConfigError`."""
+        """Returns the definition linked to the pipelines that it names. Raises `ConfigError`."""
         return self
 
     def check(self) -> Iterator[Finding]:
-        """Yields missing files. Takes milliseconds, loads no TensorFlow."""
+        """Yields missing files. Takes milliseconds and loads no TensorFlow."""
         return iter(())
 
 
@@ -181,8 +180,8 @@ class IndexedDefinition(SourceDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> Source:
-        """Opens the source, with the progress of scans of its files. Raises `SourceError`. With
-        `keep_damaged`, damaged records that a scan finds are samples that cannot be read."""
+        """Opens the source, reporting the progress of file scans. Raises `SourceError`. With
+        `keep_damaged`, damaged records found by a scan become unreadable samples."""
         raise NotImplementedError(type(self).__name__)
 
 
@@ -191,8 +190,8 @@ Paths = PathString | Annotated[list[PathString], Field(min_length=1)]
 
 
 class FilesDefinition(IndexedDefinition):
-    """The options of a source in files: the option named like its `kind` has their paths or globs,
-    one or a list."""
+    """The options of a source in files, with one or more paths or globs in the option named after
+    its `kind`."""
 
     indexed_ending: ClassVar[str] = ""
     """Ending of the files that `index_files` indexes."""
@@ -206,8 +205,8 @@ class FilesDefinition(IndexedDefinition):
         *,
         rebuild: bool,
     ) -> Iterator[str]:
-        """Builds the index of each file, or checks it, and yields what was found. `directory` is
-        its folder, instead of the data's own. Raises `SourceError`."""
+        """Builds or checks the index of each file and yields the result. `directory` holds the
+        indexes instead of the data's folder. Raises `SourceError`."""
         raise NotImplementedError(cls.__name__)
 
     @property
@@ -224,7 +223,7 @@ class FilesDefinition(IndexedDefinition):
     def nothing(self, what: str, files: int) -> SourceError:
         """Returns the error for files without a sample."""
         patterns = ", ".join(self.patterns)
-        text = f"no {what} in the {files} files of {patterns}; write them again"
+        text = f"no {what} in the {files} files of {patterns}; write the files again"
         return SourceError(text, pattern=self.patterns[0])
 
     def check(self) -> Iterator[Finding]:
@@ -236,7 +235,7 @@ class FilesDefinition(IndexedDefinition):
 
 
 def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]:
-    """Yields the `SourceError` of looking for a file as a finding about the key at `path`."""
+    """Looks for a file; yields a `SourceError` as a finding about the key at `path`."""
     try:
         find()
     except SourceError as error:
@@ -246,7 +245,7 @@ def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]
 def require_names(
     names: Iterable[str], available: Sequence[str], subject: str, what: str = "column"
 ) -> None:
-    """Raises `SourceError` for the first name that `subject`, a path, does not have."""
+    """Raises `SourceError` for the first name that is missing in `subject`, a path."""
     for name in names:
         if name not in available:
             raise SourceError(
@@ -257,19 +256,20 @@ def require_names(
 
 
 def expand_type(value: Any) -> Any:
-    """Returns the options of a field, where the name of a type alone stands for a scalar."""
+    """Returns a field's options; a type's name alone means a scalar."""
     return {"type": value} if isinstance(value, str) else value
 
 
 def check_code_name(value: Any) -> Any:
-    """Returns an object, or a name of the form `module:attr`. Raises `ValueError` for another."""
+    """Returns an object, or a name of the form `module:attr`. Raises `ValueError` for other
+    text."""
     if isinstance(value, str) and not all(value.partition(":")):
         raise ValueError("should be of the form module:attr")
     return value
 
 
 class CodeDefinition(SourceDefinition):
-    """The options of a source that the user's code makes: an option `kind` has it or its name."""
+    """The options of a source made by the user's code, which the option `kind` holds or names."""
 
     def paths(self) -> dict[str, Any]:
         return {}

@@ -1,4 +1,4 @@
-"""Keys beside `source`: sources around it, and options that belong into it."""
+"""Keys beside `source`: those of sources that wrap it, and options that belong inside it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from infeed_server.sources.registry import source_class, source_classes, source_
 
 
 class HasSource(Definition):
-    """A definition with a `source`, beside which the keys of sources around it can stand."""
+    """A definition with a `source`, and beside it the keys of sources that wrap it."""
 
     @model_validator(mode="before")
     @classmethod
     def _nest_sources(cls, value: Any) -> Any:
-        """Puts the keys of sources beside `source` around it. Raises `ValueError`."""
+        """Wraps `source` in the sources whose keys stand beside it. Raises `ValueError`."""
         if not isinstance(value, dict):
             return value
         kinds = [key for key in value if key in source_kinds() and key not in cls.model_fields]

@@ -1,4 +1,4 @@
-"""Several sources as one, whose samples are numbered source by source."""
+"""Concatenation: several sources as one, with samples numbered source by source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from infeed_server.sources.places import Indices, Places, Provenance
 
 
 class ConcatPlaces(Places):
-    """The places of several sources, one behind the other."""
+    """The places of several sources, one after the other."""
 
     def __init__(self, parts: Sequence[Places]) -> None:
         self.parts = parts
@@ -49,10 +49,10 @@ class ConcatPlaces(Places):
 
 
 class ConcatSource(Source):
-    """The samples of several sources with the same columns, one source behind the other."""
+    """The samples of several sources with the same columns, one source after the other."""
 
     def __init__(self, parts: Sequence[Source], names: Sequence[str]) -> None:
-        """Takes the sources over, and their names in messages. Raises `ConfigError` where one
+        """Takes ownership of the sources; `names` are for messages. Raises `ConfigError` if one
         differs from the first."""
         first = parts[0]
         for number, part in enumerate(parts[1:]):
@@ -131,8 +131,8 @@ class ConcatSource(Source):
 
 
 def renumbered(error: InfeedError, index: int) -> InfeedError:
-    """Returns an error about a sample, with its index in another source. Several threads may wait
-    for one, so it is a copy."""
+    """Returns a copy of an error about a sample, with the index in another source: several threads
+    may wait for the original."""
     other = copy(error)
     other.metadata = {**error.metadata, "sample_id": str(index)}
     other.sample = None if error.sample is None else index
@@ -140,7 +140,7 @@ def renumbered(error: InfeedError, index: int) -> InfeedError:
 
 
 def difference(part: Source, first: Source) -> str:
-    """Returns what a source has other than the first, up to the first one's name."""
+    """Describes how a source differs from the first, up to the first one's name."""
     for name in {**first.columns, **part.columns}:
         mine, expected = part.columns.get(name), first.columns.get(name)
         if mine != expected:
@@ -154,7 +154,7 @@ def difference(part: Source, first: Source) -> str:
 
 
 def _graph(source: Source) -> bytes:
-    """Returns the graph that parses columns: two with equal ones parse alike."""
+    """Returns the graph that parses columns: sources with equal graphs parse alike."""
     if source.parsed:
         return b""
     traced = tf.function(source.parse, autograph=False)

@@ -1,4 +1,4 @@
-"""The layout of columns: what `read` of a source returns, against what it declares."""
+"""The layout of columns: what a source's `read` returns, compared with its declaration."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Layout:
         }
 
     def problem(self, found: Any, count: int) -> str:
-        """Returns what is wrong with the columns of `count` samples; empty if nothing is. Looks at
-        each array once, not at its samples."""
+        """Describes what is wrong with the columns of `count` samples; empty if nothing is. Checks
+        arrays, not single samples."""
         if not isinstance(found, dict):
             return f"returned a {type(found).__name__}, not a dict of arrays"
         if found.keys() != self._columns.keys():

@@ -1,4 +1,4 @@
-"""The places of samples: their number, and the file and offset of each."""
+"""The places of samples: the file and the offset of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Keys: TypeAlias = npt.NDArray[np.int64]
 
 
 _MAX_EXAMPLES = 8
-"""Samples that are read to find their fields, spread over a source."""
+"""Number of samples read, spread over a source, to find its fields."""
 
 
 def example_indices(length: int) -> list[int]:
@@ -42,10 +42,10 @@ class Provenance:
 
 
 class Places(Protocol):
-    """Where the samples of a source are."""
+    """The location of each sample of a source."""
 
     stamp: str = ""
-    """A hash of sizes and times of the files, where the source's identity does not cover them."""
+    """A hash of the files' sizes and times, if the source's identity does not cover them."""
 
     def __len__(self) -> int: ...
 
@@ -56,7 +56,7 @@ class Places(Protocol):
         """Yields the samples in files whose paths end with these parts."""
 
     def close(self) -> None:
-        """Ends reads. One in progress may end with a `SourceError`."""
+        """Stops reading. A read in progress may end with a `SourceError`."""
 
 
 def sample_error(
@@ -69,7 +69,7 @@ def sample_error(
 
 
 class OnePlace(Places):
-    """Samples that have one place together, such as the user's object."""
+    """Samples that share one place, such as the user's object."""
 
     def __init__(self, name: str, count: int) -> None:
         self._name, self._count = name, count
@@ -120,7 +120,7 @@ class InFiles(Places):
 
 
 class Located(InFiles):
-    """Samples at known offsets, for which ranges of the files are read."""
+    """Samples at known offsets, read as ranges of the files."""
 
     def __init__(
         self, files: Sequence[StoredFile], counts: Iterable[int], begins: npt.NDArray[Any]

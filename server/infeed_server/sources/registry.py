@@ -1,6 +1,6 @@
-"""The sources of all installed packages, found by the entry points `infeed.sources`, and opening.
+"""The sources of all installed packages, found through the entry points `infeed.sources`.
 
-An entry point has the key that selects the source in a configuration, and loads its
+An entry point is named after the key that selects the source in a configuration, and loads its
 `SourceDefinition`.
 """
 
@@ -30,7 +30,7 @@ def source_kinds() -> list[str]:
 
 
 def source_class(kind: str) -> type[SourceDefinition]:
-    """Returns the definition of a kind. Raises `ConfigError` where its package is at fault."""
+    """Returns the definition of a kind. Raises `ConfigError` if its package is broken."""
     found: type[SourceDefinition] = _DOOR.load(kind)
     is_definition = isinstance(found, type) and issubclass(found, SourceDefinition)
     if is_definition and getattr(found, "kind", None) == kind:
@@ -40,7 +40,7 @@ def source_class(kind: str) -> type[SourceDefinition]:
 
 
 def source_classes() -> Iterator[type[SourceDefinition]]:
-    """Yields the definitions of all kinds but those whose package is at fault."""
+    """Yields the definitions of all kinds, except those of broken packages."""
     for kind in source_kinds():
         with suppress(ConfigError):
             yield source_class(kind)
@@ -75,7 +75,7 @@ AnySource: TypeAlias = Annotated[SerializeAsAny[SourceDefinition], BeforeValidat
 
 def _is_indexed(source: SourceDefinition) -> SourceDefinition:
     if not isinstance(source, IndexedDefinition):
-        raise ValueError(f"should be a source with samples by index; a {source.kind} has none")
+        raise ValueError(f"should be a source with samples by index, which {source.kind} is not")
     return source
 
 
@@ -90,7 +90,7 @@ def open_source(
     keep_damaged: bool = False,
 ) -> Source:
     """Opens an indexed source. Raises `ConfigError` for a sequential one, `SourceError`, and
-    `UserCodeError` for another exception of its package."""
+    `UserCodeError` for any other exception in its package."""
     if not isinstance(definition, IndexedDefinition):
         raise ConfigError(
             f"the source {definition.kind} is sequential: its elements cannot be read by index"
@@ -112,8 +112,8 @@ def open_sources(
     *,
     keep_damaged: bool = False,
 ) -> Source:
-    """Opens sources as one: the first of a pipeline, and those that it adds. Raises `ConfigError`
-    where their columns differ, and `SourceError`."""
+    """Opens a pipeline's source and those that it adds, as one. Raises `SourceError`, and
+    `ConfigError` if their columns differ."""
     opened: list[Source] = []
     with ExitStack() as undo:
         for number, definition in enumerate(definitions):

@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 _SHARD = re.compile(r"(.*?)(\d+)(-of-\d+)(.*)", re.DOTALL)
 _HASH = re.compile(r"[0-9a-f]{8,}(-[0-9a-f]{4,})*")
-"""Of the content, or random: another one in each name."""
+"""A hash of the content or a random part, different in each name."""
 
 
 def list_shards(patterns: Iterable[str]) -> list[StoredFile]:
-    """Lists the files of patterns, sorted by path. Raises `SourceError` for a pattern that matches
-    none, or two exports of the same data: their samples would be served twice."""
+    """Lists the files that match patterns, sorted by path. Raises `SourceError` for a pattern
+    without a match, or with two exports of the same data: their samples would be served twice."""
     found: dict[str, StoredFile] = {}
     for pattern in patterns:
         files = list_files([pattern])
@@ -42,7 +42,7 @@ def list_shards(patterns: Iterable[str]) -> list[StoredFile]:
 
 
 def warn_of_missing(files: Sequence[StoredFile]) -> None:
-    """Logs the numbers that are missing below the total: a part may be meant."""
+    """Logs which numbers are missing; the user may have chosen a part on purpose."""
     for (prefix, total, suffix), names in _exports(files).items():
         count, numbers = int(total.removeprefix("-of-")), {*names.values()}
         first = int(count in numbers)  # some writers count from 1
@@ -55,8 +55,8 @@ def warn_of_missing(files: Sequence[StoredFile]) -> None:
 
 
 def _exports(files: Sequence[StoredFile]) -> dict[tuple[str, str, str], dict[str, int]]:
-    """Returns the names and numbers of the shards of each export: what precedes the number, the
-    total as it is written, and what follows."""
+    """Groups shards by export, by what precedes the number, the total as written, and what follows;
+    returns names and numbers."""
     exports: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
     for file in files:
         folder, slash, name = file.path.rpartition("/")

@@ -1,4 +1,4 @@
-"""The work of the user's Python code where samples are read."""
+"""The work done by the user's Python code in reading samples."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PythonWork:
-    """The work of the user's Python code so far."""
+    """The work done so far by the user's Python code."""
 
     workers: int = 0
-    """Processes, or one thread; 0: there is no such code."""
+    """Number of processes, or one thread; 0: there is no such code."""
     seconds: float = 0.0
-    """Time that they worked, summed over them."""
+    """Time that they were busy, in total."""
     samples: int = 0
     """Samples that they read."""
     slowest_sample: int = 0
     slowest_seconds: float = 0.0
-    """The slowest sample of late and its time; 0: unknown."""
+    """The slowest recent sample and its time; 0: unknown."""

@@ -1,1 +1,1 @@
-"""Storage: files on disks and in object stores, their listing, and reads that notice changes."""
+"""Storage: files on disks and in object stores, their listing, and reads that detect changes."""

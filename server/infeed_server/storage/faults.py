@@ -1,8 +1,8 @@
 """Storage faults: errors that say nothing about the data, such as EIO, ENOENT or a lack of memory.
 
-They are retried with backoff, and then the batch is refused. A bad sample is only what is wrong in
-the bytes: otherwise a file that is away for a moment would change the data of one server, and its
-batches would differ from the others'.
+They are retried with backoff, and then the batch is refused. Only wrong bytes make a bad sample:
+otherwise a file missing for a moment would change one server's data, and its batches would differ
+from the others'.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 
 RETRY_DELAYS_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds before each repeated attempt, 3 in total. Longer faults refuse the batch; longer delays
-would hold up the batches that are read after it."""
+would hold up the batches read after it."""
 
 _PATIENCE_SECONDS = 8.0
-"""A read that has taken this long, with its attempts, is not repeated, as with a store that does
-not answer."""
+"""A read that has taken this long with its attempts is not repeated: the store may not answer at
+all."""
 
 _FAULT_CODES = (
     *("AbortedError", "CancelledError", "DeadlineExceededError", "NotFoundError"),
     *("PermissionDeniedError", "ResourceExhaustedError", "UnavailableError"),
 )
-"""TensorFlow's codes of faults. No kernel that decodes or parses has them for invalid bytes."""
+"""TensorFlow's codes for faults. No decoding or parsing kernel uses them for invalid bytes."""
 
 _NO_THREAD = "can't start new thread"
 """The text of Python's `RuntimeError`."""
@@ -48,9 +48,9 @@ _SYSTEM_ERROR = re.compile(
         ]
     )
 )
-"""Texts of such an error inside a Python function, and of a system call that fails in a kernel.
+"""Texts of such an error in a Python function, and of a failed system call in a kernel.
 
-TensorFlow has one code for many of them, which kernels also have for invalid bytes and arguments.
+TensorFlow gives many of them one code, which kernels also use for invalid bytes and arguments.
 """
 
 Result = TypeVar("Result")
@@ -77,7 +77,7 @@ def is_storage_fault(error: BaseException) -> bool:
 
 
 def is_read_fault(error: BaseException) -> bool:
-    """Returns whether an error of reading a file is a fault: all are, as nothing is decoded yet."""
+    """Returns whether an error in reading a file is a fault: all are, as nothing is decoded yet."""
     errors = _tensorflow_errors()
     if errors is not None and isinstance(error, errors.OpError):
         return True
@@ -85,7 +85,7 @@ def is_read_fault(error: BaseException) -> bool:
 
 
 def _tensorflow_errors() -> Any:
-    """Returns `tf.errors`; None in a process without TensorFlow, where no error is one of them."""
+    """Returns `tf.errors`; None in a process without TensorFlow, where none can occur."""
     return sys.modules["tensorflow"].errors if is_tensorflow_loaded() else None
 
 
@@ -97,7 +97,7 @@ def error_text(error: BaseException) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Returns an error's message in one line, without what TensorFlow puts around a kernel's."""
+    """Returns an error's message on one line, without what TensorFlow adds to a kernel's."""
     errors = _tensorflow_errors()
     has_message = isinstance(error, InfeedError | errors.OpError) if errors else False
     # As in "{{function_node ...}} Input is empty. [Op:Decode...]".

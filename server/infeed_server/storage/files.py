@@ -18,7 +18,7 @@ from infeed_server.storage.stamp import FileStamp, StoredFile
 from infeed_server.storage.stores import store_of
 
 INDEX_SUFFIX = ".infeed-index.npz"
-"""Part of the name of every cached record index. Globs over data files skip such names."""
+"""Part of every cached record index's name. Globs over data files skip such names."""
 
 
 def _to_string(value: Any) -> Any:
@@ -30,13 +30,13 @@ PathString = Annotated[str, BeforeValidator(_to_string)]
 
 
 def abbreviate(items: Sequence[object], maximum: int = 5) -> str:
-    """Returns the first items, and the number of the others, for a message."""
+    """Returns the first items and the number of the rest, for a message."""
     more = len(items) - maximum
     return ", ".join(map(str, items[:maximum])) + (f" and {more} more" if more > 0 else "")
 
 
 def is_remote(path: str) -> bool:
-    """Returns whether a path is an object's in a store."""
+    """Returns whether a path is that of an object in a store."""
     return "://" in path
 
 
@@ -52,7 +52,7 @@ def rebase(value: Any, base: Path) -> Any:
 
 
 def absolute_path(path: str) -> str:
-    """Returns the path independent of the working directory."""
+    """Returns the path made independent of the working directory."""
     return path if is_remote(path) else str(Path(path).absolute())
 
 
@@ -65,7 +65,7 @@ def stat_file(path: str) -> FileStamp:
 
 @contextmanager
 def reading(path: str, task: str = "read") -> Iterator[None]:
-    """Turns errors of files in the block into a `SourceError`: cannot read the path."""
+    """Turns file errors in the block into a `SourceError`: cannot read the path."""
     try:
         yield
     except OSError as error:
@@ -79,7 +79,7 @@ def read_stamp(path: str) -> FileStamp:
 
 
 def changed_error(path: str, difference: str = "", first: str = "") -> SourceError:
-    """Returns the error for a file that changed; `first` is to be done before a restart."""
+    """Returns the error for a file that changed; `first` is what to do before a restart."""
     detail = f": {difference}" if difference else ""
     return SourceError(
         f"{path} changed since it was opened{detail}; {first}restart the server",
@@ -94,14 +94,14 @@ def damaged_error(
     remedy: str = "put a good copy in its place and restart the server",
     **where: Any,
 ) -> SourceError:
-    """Returns the error for a file whose bytes are not as they were written."""
+    """Returns the error for a file whose bytes are not those once written."""
     unread = "cannot be read: " * ("sample" in where)
     text = f"{unread}{path}{problem}; {remedy}"
     return SourceError(text, file=path, fault="damaged", **where)
 
 
 def read_bytes(path: str) -> bytes:
-    """Reads a whole file. Raises `SourceError` when that fails, and for a pipe without end."""
+    """Reads a whole file. Raises `SourceError` if that fails, or for an endless pipe."""
     if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
         raise SourceError(f"cannot read {path!r}: it is not a regular file", file=path)
     with reading(path):
@@ -109,7 +109,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Replaces a local file by what `write` writes, or leaves it as it is. Raises `OSError`."""
+    """Replaces a local file with what `write` writes, or leaves it unchanged. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
@@ -124,7 +124,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def is_file(path: str) -> bool:
-    """Returns whether there is a file. Raises `SourceError` if a store does not tell."""
+    """Returns whether there is a file. Raises `SourceError` if a store does not answer."""
     if not is_remote(path):
         return os.path.isfile(path)  # noqa: PTH113
     with reading(path):
@@ -142,7 +142,7 @@ def has_match(pattern: str) -> bool:
 
 def is_folder(path: str) -> bool:
     if not is_remote(path):
-        # Unlike `Path.is_dir`, False for a path that may not be searched; its listing reports why.
+        # Unlike `Path.is_dir`, False for an inaccessible path; listing it reports why.
         return os.path.isdir(path)  # noqa: PTH112
     try:
         return any(store_of(path).list_files(path, limit=1))
@@ -157,7 +157,7 @@ def expand_globs(patterns: Iterable[str]) -> list[str]:
 
 
 def list_files(patterns: Iterable[str]) -> list[StoredFile]:
-    """Lists files as `expand_globs` does, with their versions: an object takes no request."""
+    """Lists files like `expand_globs`, with their versions; an object needs no request for it."""
     found: dict[str, StoredFile] = {}
     for pattern in patterns:
         matches = _remote_matches(pattern) if is_remote(pattern) else _local_matches(pattern)
@@ -174,8 +174,8 @@ def _remote_matches(pattern: str) -> list[StoredFile]:
 
 
 def _local_matches(pattern: str) -> Iterator[StoredFile]:
-    # A pattern that is the name of a file, with brackets or stars in it, is meant literally.
-    # Unlike `Path.is_file`, `isfile` returns False for a path that may not be searched.
+    # A pattern that is an existing file's name, brackets and stars included, is meant literally.
+    # Unlike `Path.is_file`, `isfile` returns False for an inaccessible path.
     paths = [pattern]
     if not os.path.isfile(pattern):  # noqa: PTH113
         paths = glob.glob(pattern, recursive=True)  # noqa: PTH207
@@ -188,12 +188,12 @@ def _no_match(pattern: str) -> str:
     if is_folder(pattern):
         return f"{pattern!r} is a folder; name its files, as in '{pattern.rstrip('/')}/*'"
     if not is_remote(pattern) and os.path.exists(pattern):  # noqa: PTH110
-        return f"{pattern!r} is no regular file"
+        return f"{pattern!r} is not a regular file"
     return f"no file matches {pattern!r}; {describe_nearest_folder(pattern)}"
 
 
 def describe_nearest_folder(path: str) -> str:
-    """Returns a clause with the deepest folder of the path that exists, and its content."""
+    """Describes the path's deepest existing folder and its content, as a clause."""
     if is_remote(path):
         return _describe_nearest_objects(path)
     folder = next(parent for parent in Path(path).absolute().parents if parent.is_dir())

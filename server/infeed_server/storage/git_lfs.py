@@ -1,4 +1,4 @@
-"""Pointers of Git LFS: small text files that stand for files which a clone has not fetched."""
+"""Git LFS pointers: small text files in place of files that a clone has not fetched."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from infeed_server.storage.files import read_bytes, stat_file
 
 _BEGINNING = b"version https://git-lfs.github.com/spec/"
 _MAX_BYTES = 1024
-"""No pointer is larger, as its specification states."""
+"""Maximum bytes of a pointer, by its specification."""
 
 
 def name_pointer(error: InfeedError) -> None:
-    """Replaces the problem of an error about a file that is a pointer: what any reader says of its
-    bytes misleads."""
+    """Replaces the problem in an error about a pointer file: any reader's complaint about its bytes
+    misleads."""
     file = error.metadata.get("file", "")
     if not file or not _is_pointer(file):
         return
     error.problem = (
-        f"{file} is a pointer of Git LFS, not the file itself; run git lfs pull in its repository"
+        f"{file} is a Git LFS pointer, not the file itself; run git lfs pull in its repository"
     )
     if "sample_id" in error.metadata:
         error.sample = int(error.metadata["sample_id"])

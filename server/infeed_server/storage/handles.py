@@ -14,15 +14,15 @@ from infeed_server.storage.stamp import FileStamp, StoredFile
 from infeed_server.storage.stores import ObjectRead, RangeRequests, store_of
 
 MAX_IDLE_HANDLES, MAX_ALL_IDLE_HANDLES = 128, 512
-"""Idle handles that a pool keeps open, and all pools of a process together: below the usual limit
+"""Idle handles that a pool, and all pools of a process together, keep open: below the usual limit
 of 1024 file descriptors."""
 
 _BLOCK = 1 << 20
-"""Bytes that `BlockHandle` reads at once at least."""
+"""Minimum bytes that `BlockHandle` reads at once."""
 
 
 class FileHandle:
-    """One open file. Used by one thread at a time; closed with the last reference."""
+    """An open file, used by one thread at a time and closed with its last reference."""
 
     _descriptor: int | None = None
 
@@ -37,7 +37,7 @@ class FileHandle:
 
     def read(self, offset: int, size: int) -> bytes:
         """Reads `size` bytes from `offset` on, fewer only at the end of the file. Raises `OSError`,
-        also for an object that is not the one that was opened."""
+        also if an object has been replaced since it was opened."""
         if self._object is not None:
             size = max(0, min(size, self._object.stamp.size - offset))
             (content,) = RangeRequests().read([ObjectRead(self._object, offset, size)])
@@ -76,7 +76,7 @@ class FileHandle:
 
 
 class BlockHandle(FileHandle):
-    """An open file that is read in blocks, from its beginning on: each is a request."""
+    """An open file read in blocks, aligned to its beginning, as each read is a request."""
 
     _block, _begin = b"", 0
 
@@ -96,8 +96,8 @@ Handle = TypeVar("Handle", bound=_Closeable)
 
 
 class FileHandlePool(Generic[Handle]):
-    """Handles kept open between reads. The least recently used is closed first. The pools of a
-    process, such as those of the parts of a mixture, share the number of handles."""
+    """Handles kept open between reads; the least recently used is closed first. All pools of a
+    process, such as those of a mixture's parts, share the limit."""
 
     _pools: ClassVar[WeakSet[FileHandlePool[Any]]] = WeakSet()
 

@@ -1,4 +1,4 @@
-"""Reads of byte ranges of files: near ones at once, with retries, and never of a changed file."""
+"""Reads of byte ranges: neighbours at once, with retries, and never from a changed file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from infeed_server.storage.stores import ObjectRead, RangeRequests, store_of
 Int64 = npt.NDArray[np.int64]
 
 _MAX_GAP = 16 << 10
-"""Bytes between two ranges of a local file. A smaller gap costs less to read than another call."""
+"""Largest gap in bytes between ranges of a local file that costs less to read than a call."""
 
 _MAX_READ = 8 << 20
 """Bytes read at once, unless one range is longer."""
@@ -30,7 +30,7 @@ _MAX_READ = 8 << 20
 
 @dataclass
 class _Group:
-    """Ranges of one file that are read at once."""
+    """Ranges of one file read at once."""
 
     file: int
     listed: StoredFile
@@ -48,7 +48,7 @@ _Put = Callable[[_Group, bytes], None]
 
 
 class RangeReader:
-    """Reads ranges of files that are as they were listed. Thread-safe."""
+    """Reads ranges of files that have not changed since they were listed. Thread-safe."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class RangeReader:
         *,
         keep_open: bool = True,
     ) -> None:
-        """Reads local files in `threads` threads per call, to hide their latency, and objects with
-        as many requests as there are ranges. Without `keep_open`, each read opens its file, and so
-        notices one that took its path."""
+        """Reads local files in `threads` threads per call, to hide latency, and objects with a
+        request for each range. Without `keep_open`, each read opens its file and so notices a
+        replaced one."""
         self.files = files
         self._keep_open = keep_open
         self._handles = FileHandlePool(self._open)
@@ -83,12 +83,12 @@ class RangeReader:
         return contents
 
     def check(self, file: int) -> None:
-        """Raises `SourceError` if a file has changed, `OSError` if it cannot be looked at."""
+        """Raises `SourceError` if a file has changed, `OSError` if it cannot be checked."""
         listed = self.files[file]
         self._check_stamp(listed, stat_file(listed.path))
 
     def close(self) -> None:
-        """Ends the reading threads and the requests: even reads of objects in progress fail."""
+        """Ends the reading threads and the requests; even object reads in progress fail."""
         self._requests.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False)
@@ -115,7 +115,7 @@ class RangeReader:
         opened = self._handles.borrow(group.file) if self._keep_open else FileHandle(listed.path)
         with opened as handle:
             data, stamp = handle.read(group.begin, size), handle.stamp()
-        # A file that was written over has another time, even if what was read is all right.
+        # An overwritten file has another time, even if the bytes read are intact.
         self._check_stamp(listed, stamp)
         if len(data) < size:
             raise OSError(errno.EIO, f"only {len(data)} of {size} bytes are read")
@@ -156,8 +156,7 @@ class RangeReader:
 def _grouped(
     all_files: Sequence[StoredFile], files: Int64, offsets: Int64, sizes: Int64
 ) -> list[_Group]:
-    """Returns the ranges by file and offset: near to each other, and not too many bytes in
-    total."""
+    """Groups ranges of a file that lie close together, up to a total number of bytes."""
     groups: list[_Group] = []
     last: _Group | None = None
     for slot in np.lexsort((offsets, files)).tolist():

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 
 class FileStamp(NamedTuple):
-    """The version of a file: its size in bytes, its modification time, and an object's etag, which
-    then takes the place of the time."""
+    """The version of a file: its size in bytes and its modification time, or instead of the time an
+    object's etag."""
 
     size: int
     mtime_ns: int
@@ -21,7 +21,7 @@ class FileStamp(NamedTuple):
         return cls(stat.st_size, stat.st_mtime_ns)
 
     def difference(self, now: FileStamp) -> str:
-        """Returns the difference to the file's stamp of now, for an error."""
+        """Describes the difference to the file's present stamp, for an error."""
         how = "with another etag" if self.etag else "modified at another time"
         return f"it had {self.size} bytes and has {now.size}, {how}"
 

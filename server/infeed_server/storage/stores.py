@@ -1,6 +1,6 @@
-"""The stores of objects of all installed packages, found by the entry points `infeed.stores`.
+"""The object stores of all installed packages, found through the entry points `infeed.stores`.
 
-An entry point has the scheme of paths, as in `s3://bucket/key`, and loads a `Store`.
+An entry point is named after the scheme of its paths, as in `s3://bucket/key`, and loads a `Store`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _loaded: dict[str, Store] = {}
 
 
 class ObjectRead(NamedTuple):
-    """A range of an object, which must be as it was listed."""
+    """A range of an object, which must be unchanged since it was listed."""
 
     file: StoredFile
     begin: int
@@ -40,20 +40,20 @@ class Store(Protocol):
         """Returns the version of an object."""
 
     def list_files(self, prefix: str, limit: int | None = None) -> Iterator[StoredFile]:
-        """Yields the objects below a folder, or about `limit` of them."""
+        """Yields the objects below a folder, at most about `limit`."""
 
     def list_names(self, folder: str) -> list[str]:
-        """Returns the names in a folder, of its objects and of its folders, sorted."""
+        """Returns the names of the objects and folders in a folder, sorted."""
 
     def glob_files(self, pattern: str) -> list[StoredFile]:
-        """Returns the objects that a pattern matches, as the module `glob` does."""
+        """Returns the objects that match a pattern, like the module `glob`."""
 
     def start(self, reads: Sequence[ObjectRead]) -> Future[list[bytes | OSError]]:
-        """Starts to read ranges, which may be cancelled. The number of an error is ESTALE if the
-        object is not as it was listed."""
+        """Starts reading ranges, which may be cancelled. An error's number is ESTALE if the object
+        has changed since it was listed."""
 
     def max_gap(self) -> int:
-        """Returns the bytes between two ranges up to which one read of both is quicker."""
+        """Returns the largest gap in bytes for which reading two ranges at once is faster."""
 
     def traffic(self) -> tuple[int, int]:
         """Returns the requests of this process for bytes of objects so far, and the bytes."""
@@ -79,14 +79,14 @@ def traffic() -> tuple[int, int]:
 
 
 class RangeRequests:
-    """Reads of ranges that `close` ends, even where a store does not answer. Thread-safe."""
+    """Reads of ranges that `close` ends even if a store does not answer. Thread-safe."""
 
     def __init__(self) -> None:
         self._running: set[Future[list[bytes | OSError]]] = set()
         self._is_closed = False
 
     def read(self, reads: Sequence[ObjectRead]) -> list[bytes | OSError]:
-        """Reads ranges of a store at the same time; returns the bytes of each, or its error. Raises
+        """Reads ranges of a store concurrently; returns the bytes or the error of each. Raises
         `SourceError` after `close`."""
         path = reads[0].file.path
         future = store_of(path).start(reads)

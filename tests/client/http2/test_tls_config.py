@@ -20,7 +20,7 @@ def test_only_the_given_ca_is_trusted(pki: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_key_without_a_certificate_is_refused(pki: Any) -> None:
-    with pytest.raises(ConfigError, match="key without its certificate"):
+    with pytest.raises(ConfigError, match="key given without its certificate"):
         TLS(key=pki.trainer_key)
 
 

@@ -162,7 +162,9 @@ def test_old_segments_are_served_under_any_name(serve: Any) -> None:
         read(serve(new).address, state=cursor, steps=(0, 1))
     old = replace(cursor.segments[0], fingerprint=f"04{'f' * 30}")
     cursor = replace(cursor, segments=(old, *cursor.segments[1:]))
-    with pytest.raises(FingerprintError, match="keyed its draws otherwise: ask servers of its v"):
+    with pytest.raises(
+        FingerprintError, match="with other random draws made it: use servers of that v"
+    ):
         read(serve(new).address, state=cursor, steps=(0, 1))
 
 

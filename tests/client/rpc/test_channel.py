@@ -88,7 +88,7 @@ def test_unavailable_error_names_target_timeout_and_reason(
         transport.get_pipeline("fake", timeout=4)
     assert clock.now == pytest.approx(1004)
     (warning,) = caplog.messages
-    assert warning.startswith(f"{unavailable} is waited for, 4 s at most: no server at ")
+    assert warning.startswith(f"waiting for {unavailable}, 4 s at most: no server at ")
     assert clock.pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 0.45])
     transport.close()
 

@@ -39,7 +39,7 @@ def test_invalid_token_is_not_in_the_error(character: str, form: str) -> None:
 
 @pytest.mark.parametrize("token", [lambda: None, lambda: b"secret", lambda: [SECRET]])
 def test_token_function_must_return_str(token: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^the token must be a str of printable"):
+    with pytest.raises(ConfigError, match=r"^the token must be a nonempty str of printable"):
         Credentials(token).headers()
 
 

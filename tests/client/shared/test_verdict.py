@@ -144,7 +144,7 @@ def test_no_number_of_servers_follows_from_nothing() -> None:
     idle_loop = replace(WAITING, wait_seconds=9.99)  # 0.1 ms beside each wait
     verdict = judge([rank(idle_loop)], 1, [loaded])
     assert (verdict.cause, verdict.servers) == ("transforms", None)
-    assert "for a training that does no work between batches" in str(verdict)
+    assert "for a loop that does no work between batches" in str(verdict)
     assert judge([rank(WAITING)], 1, [replace(loaded, batches=4)]).servers is None
     assert judge([rank(WAITING)], 1, [replace(loaded, batches=5)]).servers is not None
 

@@ -127,7 +127,7 @@ def test_child_processes_get_the_options(
 
 
 def test_wrong_levels_are_refused(state: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="--quiet and --verbose: only one"):
+    with pytest.raises(ConfigError, match="--quiet and --verbose: mutually exclusive"):
         _ = LogOptions(quiet=True, verbose=True).level
     monkeypatch.setenv(logs.LEVEL_VARIABLE, "loud")
     assert LogOptions(quiet=True).level == logging.WARNING

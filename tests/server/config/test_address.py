@@ -109,7 +109,7 @@ def test_folder_that_the_user_cannot_write_to_is_named(tmp_path: Path, monkeypat
 def test_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
     for path, words in (
         (tmp_path, "not a socket"),
-        (tmp_path / ("x" * 120), "bytes, more than a socket can have; use a shorter one"),
+        (tmp_path / ("x" * 120), "bytes is too long for a socket; use a shorter one"),
     ):
         with pytest.raises(ConfigError, match=words):
             Address.parse(f"unix:{path}").require_free()

@@ -29,7 +29,7 @@ def test_location_has_the_line_of_the_nearest_part(tmp_path: Path) -> None:
         ("a: 1\nb: [1,\n", r":3: not valid YAML"),
         ("a: 1\nb: 2\na: 3\n", r":3: a: given twice, first in line 1"),
         ("a: !!python/object:os.system x\n", r":1: not valid YAML"),
-        ("a: &a [*a]\n", r": nested too deeply, or within itself"),
+        ("a: &a [*a]\n", r": nested too deeply, or contains itself"),
         ("[" * 600, r": nested too deeply"),
     ],
 )

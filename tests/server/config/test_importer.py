@@ -99,5 +99,5 @@ def test_no_module_takes_the_place_of_another(tmp_path: Path, module: str, name:
     assert importer.load(f"{module}:Outer.inner") == 3
     assert importer.find_spec(name) is not None
     assert importer.find_spec(name).origin != str(own)  # type: ignore[union-attr]
-    with pytest.raises(ConfigError, match=rf"name '{name}': {own} and .*; give"):
+    with pytest.raises(ConfigError, match=rf"named '{name}': {own} and .*; rename"):
         importer.load(f"{name}:make")

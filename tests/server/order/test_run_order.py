@@ -166,10 +166,10 @@ def test_an_epoch_goes_on_in_its_order_with_substitutes(shrinks: bool) -> None:
 def test_orders_that_lose_samples_are_refused() -> None:
     order = SampleOrder(20, 3, "global")
     run = RunOrder.of(order).extended(7, order)
-    with pytest.raises(ValueError, match="it has 19 samples, fewer than 20 before"):
+    with pytest.raises(ValueError, match="it has 19 samples, fewer than the 20 before"):
         run.extended(7, replace(order, count=19))
     gone = run.extended(7, replace(order, removed=Removed(np.array([2]))))
-    with pytest.raises(ValueError, match="samples that were removed are there again"):
+    with pytest.raises(ValueError, match="removed samples reappear"):
         gone.extended(7, order)
     with pytest.raises(ValueError, match="lies beyond all positions"):
         run.extended(7, order, 1 << 62)

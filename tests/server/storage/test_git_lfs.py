@@ -38,7 +38,7 @@ def test_a_pointer_is_named_when_a_source_is_opened(
     (tmp_path / "photos" / "a.jpg").touch()
     (tmp_path / name).write_bytes(POINTER)
     pipeline = parse({"source": source, "batch": 1}).resolve(tmp_path)
-    with pytest.raises(InfeedError, match=rf"{name} is a pointer of Git LFS, .*git lfs pull"):
+    with pytest.raises(InfeedError, match=rf"{name} is a Git LFS pointer, .*git lfs pull"):
         pipeline.open()
 
 
@@ -55,5 +55,5 @@ def test_a_pointer_among_images_is_a_bad_sample_that_is_named(tmp_path: Path) ->
     failure = find_bad_sample(pipeline.open(), steps, 0, np.zeros(2, np.int64))
     assert failure is not None
     assert str(failure.error).startswith(
-        f"sample 0 cannot be read: {tmp_path}/a.jpg is a pointer of Git LFS"
+        f"sample 0 cannot be read: {tmp_path}/a.jpg is a Git LFS pointer"
     )

@@ -22,15 +22,15 @@ from infeed.v1 import spec_pb2
 Remainder = Literal["drop", "pad"]
 OnError = Literal["raise", "substitute", "mask"]
 FinishPlacement = Literal["trainer", "server", "none"]
-"""Where the finish transforms run; none: the consumer of the feed runs them itself."""
+"""Where the finish transforms run; "none": the consumer of the feed runs them."""
 RemainderScope = Literal["job", "worker"]
-"""The data that has one remainder: the whole job's, or each worker's."""
+"""The data that leaves one remainder: the whole job's, or each worker's."""
 
 MAX_JOB_NAME_LENGTH = 128
 """Characters."""
 
 MAX_BATCH_SIZE = 1 << 17
-"""Slots. Keeps the header of a batch (13 bytes a slot) below gRPC's default limit of 4 MiB."""
+"""Slots of a batch at most: its header (13 bytes a slot) stays below gRPC's default of 4 MiB."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ Spec: TypeAlias = tuple[FieldSpec, ...]
 
 @dataclass(frozen=True)
 class Cast:
-    """Converts `field` to `data_type`: floats are truncated towards zero; the nearest value of an
-    integer type represents one out of its range, and 0 represents NaN."""
+    """Converts `field` to `data_type`. Floats are truncated towards zero, clipped to an integer
+    type's range, and NaN becomes 0."""
 
     field: str
     data_type: str
@@ -107,10 +107,10 @@ class OneHot:
 
 @dataclass(frozen=True)
 class MixPairs:
-    """Mixes pixels and labels of slots 2i and 2i + 1, as `draws` of slot 2i says: the other's share
-    of the pixels, in 256 parts, and of the label; top, left, bottom and right of a rectangle that
-    has the other's pixels. The batch has no field `draws` afterwards. With a `partner`, the field
-    for the other's label, labels stay, and `own_share` has the share of each."""
+    """Mixes pixels and labels of slots 2i and 2i + 1, as the `draws` of slot 2i specify: the
+    other's share of the pixels (in 256ths) and of the label; top, left, bottom and right of a
+    rectangle with the other's pixels. The field `draws` is then removed. With a `partner`, the
+    field for the other's label, labels stay, and `own_share` has the share of each."""
 
     field: str
     label: str
@@ -158,7 +158,7 @@ def read_fields(transform: FinishTransform) -> tuple[str, ...]:
 
 
 def changed_fields(transform: FinishTransform) -> tuple[str, ...]:
-    """Returns the fields with other values after a transform."""
+    """Returns the fields that a transform changes."""
     if isinstance(transform, MixPairs):
         pair = (transform.partner, transform.own_share)
         return (transform.field, *(pair if transform.partner else (transform.label,)))
@@ -194,7 +194,7 @@ class Guarantee:
 
     @property
     def has_random_access(self) -> bool:
-        """Whether any server makes any batch at any time, with the same bits."""
+        """Whether any server can make any batch at any time, bit-identical."""
         return self.resume == "constant_time"
 
     @property
@@ -208,8 +208,8 @@ class Guarantee:
 
 
 def parts_of(parts: Mapping[str, int], sample_ids: Array) -> Array:
-    """Returns the name of each sample's part, empty for a sample without a part. The samples of
-    `parts` are numbered part by part."""
+    """Returns the name of each sample's part, empty for a sample without one. Samples are numbered
+    part by part."""
     numbers = np.searchsorted(np.cumsum([*parts.values()]), sample_ids, side="right")
     numbers[np.asarray(sample_ids) < 0] = len(parts)
     names: Array = np.array([*parts, ""])[np.minimum(numbers, len(parts))]
@@ -258,7 +258,7 @@ class PipelineSpec:
 
     @property
     def is_remote(self) -> bool:
-        """Whether other processes than the server make the batches, which come in any order."""
+        """Whether processes other than the server make the batches, in no fixed order."""
         return self.engine != "local"
 
     def stride(self, batch_size: int) -> int:
@@ -266,7 +266,7 @@ class PipelineSpec:
         return self.batch_stride or batch_size
 
     def check_batch_size(self, size: int) -> None:
-        """Raises `InvalidRequestError` for a batch size that the pipeline cannot have."""
+        """Raises `InvalidRequestError` for a batch size that the pipeline cannot make."""
         if self.batch_stride and size != self.batch_size:
             raise InvalidRequestError(
                 f"batch size {size} is not available: the dataset of {self.name!r} makes batches "

@@ -41,7 +41,8 @@ def numpy_dtype(data_type: str) -> np.dtype[Any]:
 
 
 def shared_range(source: np.dtype[Any], target: np.dtype[Any]) -> tuple[Any, Any]:
-    """Returns the least and the greatest value of the type `source` that the integer type has."""
+    """Returns the least and greatest value of type `source` that the integer type `target`
+    holds."""
     limits = np.iinfo(target)
     if source.kind in "iu":
         own = np.iinfo(source)

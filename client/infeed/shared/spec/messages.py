@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def to_message(kind: type[T], value: Any, **converted: Any) -> T:
-    """Returns the message with what it has of a dataclass, or `converted`; None is left out."""
+    """Returns a message filled from a dataclass's fields and `converted`; omits None."""
     values = {**vars(value), **converted}
     descriptor: Any = kind.DESCRIPTOR  # type: ignore[attr-defined]
     for field in descriptor.fields:
@@ -24,8 +24,8 @@ def to_message(kind: type[T], value: Any, **converted: Any) -> T:
 def from_message(
     kind: type[T], message: Any, unspecified: Mapping[str, str] = {}, **converted: Any
 ) -> T:
-    """Returns the dataclass of a message: `converted`, and the message's fields that are values;
-    `unspecified` has the meanings of an enum's 0."""
+    """Returns a dataclass filled from `converted` and the message's plain fields; `unspecified`
+    gives the meaning of an enum's 0."""
     values = dict(converted)
     for name in {field.name for field in fields(kind)} - converted.keys():  # type: ignore[arg-type]
         field, value = message.DESCRIPTOR.fields_by_name[name], getattr(message, name)
@@ -60,6 +60,6 @@ def optional_enum_name(enum: Any, value: int) -> Any:
 
 
 def _prefix(enum: Any) -> str:
-    """Returns what the names of an enum begin with, as `ORDER_UNSPECIFIED` does."""
+    """Returns the common prefix of an enum's names, such as `ORDER_`."""
     name: str = enum.values_by_number[0].name
     return name.removesuffix("UNSPECIFIED")

@@ -69,9 +69,9 @@ class Segment:
             raise CursorError(f"{where} is {value!r}, not a mapping")
         if "is_rest" in value:
             raise CursorError(
-                f"{where} begins within an epoch, in an order of its own, which this version has "
-                "no more: go on from a cursor without this segment, and amend it at the first step "
-                "of an epoch"
+                f"{where} begins within an epoch, in an order of its own, which this version no "
+                "longer supports: continue from a cursor without this segment, and amend it at "
+                "an epoch's first step"
             )
         known = {field.name: str(field.type) for field in fields(cls)}
         if unknown := sorted(str(key) for key in value.keys() - known.keys()):
@@ -95,8 +95,8 @@ Lineage = tuple[Segment, ...]
 
 
 def read_lineage(value: Any) -> Lineage:
-    """Parses the segments of a cursor. Raises `CursorError` unless each begins where the steps
-    before it end."""
+    """Parses a cursor's segments. Raises `CursorError` unless each begins where a step before it
+    ends."""
     if not isinstance(value, list | tuple) or len(value) > MAX_SEGMENTS:
         found = f"{len(value)} segments" if isinstance(value, list | tuple) else repr(value)
         raise CursorError(

@@ -1,5 +1,5 @@
-"""The span of a batch, on either side, and the spans of a feed. Phases are recorded as intervals,
-and become child spans when the batch ends: this costs little in the threads that move data."""
+"""The span of a batch, on either side, and the spans of a feed. Phases are recorded as intervals
+and become child spans only when the batch ends, to cost the data threads little."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPAN_NAME = "infeed.batch"
 Phase = Literal["request", "receive", "finish", "wait", "read", "transform", "encode", "send"]
 
 Outcome = Literal["taken", "duplicate", "lost", "dropped", "sent", "failed"]
-"""What became of a batch: of a client's span, the first four; of a server's, the last three."""
+"""Outcome of a batch: client spans have the first four, server spans the last three."""
 
 
 def address_attributes(kind: Literal["server", "client"], address: str) -> dict[str, str | int]:
@@ -74,7 +74,7 @@ class BatchSpan:
         self.add_interval(phase, end - round(seconds * 1e9), end)
 
     def add_interval(self, phase: Phase, begin_ns: int, end_ns: int) -> None:
-        """Records a phase; what lies before the begin of the batch is left out."""
+        """Records a phase, without what lies before the beginning of the batch."""
         begin = max(self.began_ns, begin_ns)
         self._phases.append((phase, begin, max(begin, end_ns)))
 
@@ -103,7 +103,7 @@ class BatchSpan:
 
 
 _Taken = tuple[BatchSpan, int, float, SpanContext]
-"""A batch that was taken: at which time in nanoseconds, after a wait in seconds, in which span."""
+"""A batch taken: its time in nanoseconds, the wait in seconds, and the span."""
 
 
 class BatchTracer:
@@ -158,7 +158,7 @@ class BatchTracer:
         while True:
             try:
                 span, at, wait_seconds, step = self._taken.get_nowait()
-            except queue.Empty:  # not `while not empty`: two threads may flush
+            except queue.Empty:  # not `while queue`: two threads may flush
                 return
             span.add_interval("wait", at - round(wait_seconds * 1e9), at)
             span.span.set_attribute("infeed.wait_seconds", wait_seconds)

@@ -51,8 +51,8 @@ def apply(transform: Elementwise, x: tf.Tensor) -> tf.Tensor:
 
 
 def saturating_cast(x: tf.Tensor, data_type: tf.DType) -> tf.Tensor:
-    """Converts as `tf.cast`, which saturates or wraps a float depending on its place; here the
-    nearest value represents one out of an integer's range, and 0 represents NaN."""
+    """Converts like `tf.cast`, which saturates or wraps a float depending on its place; here floats
+    are clipped to an integer type's range, and NaN becomes 0."""
     if not data_type.is_integer:
         return tf.cast(x, data_type)
     source, target = (numpy_dtype(kind.name) for kind in (x.dtype, data_type))

@@ -18,9 +18,9 @@ Signature = Any
 def from_callable(
     function: Callable[[int], Element | None], signature: Signature
 ) -> tf.data.Dataset:
-    """Returns a dataset whose element n is `function(n)`; it ends where that is None.
+    """Returns a dataset whose element n is `function(n)`; it ends where the function returns None.
 
-    n starts at 0 in each iteration. An exception of `function` becomes a TensorFlow error with its
+    n starts at 0 in each iteration. An exception in `function` becomes a TensorFlow error with its
     message. `Dataset.from_generator` makes the C allocator of the whole process return each freed
     block of 128 KiB or more to the kernel: 65 page faults for each photo, instead of 1.
     """
@@ -30,7 +30,7 @@ def from_callable(
 def from_iterations(
     begin: Callable[[], int], function: Callable[[int], Element | None], signature: Signature
 ) -> tf.data.Dataset:
-    """Returns such a dataset, whose function gets the iteration's number, a result of `begin`."""
+    """Returns such a dataset, whose function also gets the iteration's number, from `begin`."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def iteration(_: tf.Tensor) -> tf.data.Dataset:

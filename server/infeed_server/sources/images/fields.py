@@ -1,7 +1,7 @@
-"""Fields of images beside their bytes: the base classes of what `labels` are read from.
+"""Fields of images besides their bytes: the base classes for kinds of `labels`.
 
-Other packages add kinds of labels by the entry points `infeed.labels`: one has the key that selects
-it, and loads the `LabelsDefinition`.
+Other packages add kinds of labels through the entry point group `infeed.labels`: an entry point is
+named after the key that selects it, and loads the `LabelsDefinition`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ImageFields(ABC):
     """The fields of each image, in the order of the listing. Thread-safe."""
 
     parsed: bool = True
-    """Whether the columns are the fields already."""
+    """Whether the columns already are the fields."""
     shown: Sequence[TargetSpec] = ()
-    """What the fields show of the picture."""
+    """What each field shows of the picture."""
     missing: frozenset[int] = frozenset()
     """Indices of the images without labels."""
     table: str = ""
-    """Where those would be."""
+    """Where the missing labels would be."""
 
     @property
     @abstractmethod
@@ -43,7 +43,7 @@ class ImageFields(ABC):
 
     @abstractmethod
     def digest(self, index: int) -> bytes:
-        """Returns what the identity of the samples has of an image, besides its file."""
+        """Returns an image's part of the samples' identity, besides its file."""
 
     @property
     def classes(self) -> Mapping[str, Sequence[str]]:
@@ -55,7 +55,7 @@ class ImageFields(ABC):
         return columns
 
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Returns the fields that are known of all images."""
+        """Returns the fields known for all images."""
         return {}
 
     def whole_field(self, name: str) -> npt.NDArray[Any] | None:
@@ -63,7 +63,7 @@ class ImageFields(ABC):
         return self.known_fields().get(name)
 
     def close(self) -> None:  # noqa: B027 - of those that read files
-        """Ends what reads."""
+        """Stops the readers."""
 
 
 class LabelsDefinition(Definition):

@@ -35,13 +35,13 @@ _DOOR = Door("infeed.labels", "kind of labels")
 _LABEL = "label"
 
 _MAX_SHOWN = 64
-"""Characters of a label that an error shows."""
+"""Characters of a label shown in an error."""
 
 
 @dataclass(frozen=True)
 class Labels(ImageFields):
-    """The label of each image: `values` are int64, or objects of `bytes`; `class_names` has the
-    names of the classes, where the labels are their numbers."""
+    """The label of each image: `values` are int64 or `bytes` objects; `class_names` are the names
+    of the classes if the labels are their numbers."""
 
     values: npt.NDArray[Any]
     missing: frozenset[int] = frozenset()
@@ -76,7 +76,7 @@ class Labels(ImageFields):
 class FileNameLabels(LabelsDefinition):
     r"""Labels from file names: `{file_name: '^(\w+)\.'}`.
 
-    The pattern is searched in the name without its folders. Its first group is the class.
+    The pattern is searched in the file name, without folders. Its first group is the class.
     """
 
     file_name: str
@@ -127,8 +127,8 @@ class FolderLabels(LabelsDefinition):
     folders: _Classes
 
     def read(self, listing: ImageListing) -> Labels:
-        """Labels each image with the number of its top folder, in the listed order, or sorted.
-        Raises `SourceError` for an image in none of them."""
+        """Labels each image with the number of its top folder, in the order listed or sorted.
+        Raises `SourceError` for an image outside of them."""
         if loose := [file.path for file in listing.images if "/" not in file.path]:
             raise SourceError(
                 f"folders takes each image's label from its subfolder of {listing.root!r}, "
@@ -147,7 +147,7 @@ class FolderLabels(LabelsDefinition):
             without = [*listing.empty_folders]
             _warn_of_wrong_folders(listing)
         if without:
-            of = "listed classes" if classes else "folders, which is no class"
+            of = "listed classes" if classes else "folders, which is not a class"
             named = abbreviate(without)
             log.warning("%s: no image in %d of the %s: %s", listing.root, len(without), of, named)
         values = [index[file.path.partition("/")[0]] for file in listing.images]
@@ -165,11 +165,10 @@ class TableLabels(LabelsDefinition):
         return {"table": self.table}
 
     def read(self, listing: ImageListing) -> Labels:
-        """Reads labels from a CSV or JSON lines with the columns file and label; a CSV may have no
-        header. Labels are their numbers in the classes; without these, int64 if all are integers,
-        else byte strings. Raises `SourceError`, with a line, for a row that names no image, a
-        second row of an image, a row of the wrong width, and a label that is none of the
-        classes."""
+        """Reads labels from a CSV or JSON lines with the columns file and label; the CSV header is
+        optional. Labels become their class numbers or, without classes, int64 if all are integers,
+        else byte strings. Raises `SourceError`, with the line, for a row that names no image, an
+        image's second row, a row of the wrong width, or a label outside the classes."""
         path = absolute_path(self.table)
         images = Names([image.path for image in listing.images])
         lines: dict[int, int] = {}
@@ -183,7 +182,7 @@ class TableLabels(LabelsDefinition):
                 continue
             number = numbers[0]
             if number in lines:
-                before = f"has a label already, in line {lines[number]}"
+                before = f"already has a label, in line {lines[number]}"
                 raise SourceError(f"{path}, line {line}: {file!r} {before}", file=path)
             lines[number], texts[number] = line, label
         if unknown:
@@ -214,7 +213,7 @@ class TableLabels(LabelsDefinition):
 
 
 def choose_kind(value: Any) -> Any:
-    """Returns labels from a mapping: of a union, pydantic would report the errors of each kind."""
+    """Returns labels from a mapping. For a union, pydantic would report every kind's errors."""
     if not isinstance(value, dict):
         return value
     for kind in (FolderLabels, FileNameLabels, TableLabels):
@@ -233,8 +232,8 @@ def choose_kind(value: Any) -> Any:
 
 
 def _warn_of_wrong_folders(listing: ImageListing) -> None:
-    """Warns of a single class, and of folders that are called by numbers, but have others: text
-    sorts 10 before 2."""
+    """Warns about a single class, and about folders named by other numbers than their classes':
+    text sorts 10 before 2."""
     if len(listing.folders) == 1:
         log.warning(
             "%s: all images are in the folder %s, so all labels are 0; if its folders are the "
@@ -278,8 +277,8 @@ class Names:
         self._exact = {name: number for number, name in enumerate(names)}
 
     def find(self, name: str) -> Sequence[int]:
-        """Returns the number of a name; if there is none, of those in another form of Unicode: one
-        system writes `é` as one character, another one as two."""
+        """Returns the number of a name or, if it is unknown, of its other Unicode forms: some
+        systems write `é` as one character, others as two."""
         if name in self._exact:
             return [self._exact[name]]
         return self._composed.get(unicodedata.normalize("NFC", name), [])

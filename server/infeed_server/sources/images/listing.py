@@ -30,23 +30,23 @@ EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp")
 """Endings of the files that `decode_image` decodes, compared without case."""
 
 _HIDDEN = "."
-"""Begins names that are left out without a message, as a shell's `*` leaves them out."""
+"""Prefix of names that are skipped silently, like a shell's `*` does."""
 
 _SYSTEM_FOLDERS = ("@", "#", "$", "__", "lost+found")
-"""Beginnings of the names of folders that a system makes: `@eaDir`, `#recycle`, `$RECYCLE.BIN`,
-`__MACOSX`. They have thumbnails, and what was deleted."""
+"""First characters of system folders' names: `@eaDir`, `#recycle`, `$RECYCLE.BIN`, `__MACOSX`. They
+hold thumbnails and deleted files."""
 
 _DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""Errors of a link to no file: to a name that is not there, below a file, or back to itself."""
+"""Errors of a broken link: to a missing name, below a file, or back to itself."""
 
 _CLASS_THREADS = 16
-"""Threads that look for an image in each folder: in a store each takes a request."""
+"""Threads that look for an image in each folder: in a store, each look is a request."""
 
 
 @dataclass(frozen=True)
 class ImageListing:
-    """The images below a folder, sorted by their path in it, which `/` separates; the names of the
-    direct subfolders that have images; and of those that have none."""
+    """The images below a folder, sorted by their relative path (with `/`); the names of its direct
+    subfolders with images, and of those without."""
 
     root: str
     images: tuple[StoredFile, ...]
@@ -56,7 +56,7 @@ class ImageListing:
 
 @dataclass
 class _LeftOut:
-    """What a listing leaves out."""
+    """What a listing skips."""
 
     system_folders: set[str] = field(default_factory=set)
     no_files: list[str] = field(default_factory=list)
@@ -65,26 +65,26 @@ class _LeftOut:
     def warn(self, root: str) -> None:
         if found := sorted(self.system_folders):
             log.warning(
-                "%s: %d folders are left out, as their names begin like a system's (%s): %s",
+                "%s: %d folders are skipped because their names begin like a system's (%s): %s",
                 *(root, len(found), " ".join(_SYSTEM_FOLDERS), abbreviate(found)),
             )
         if self.no_files:
             log.warning(
-                "%s: %d images are no files, or links to none, and are left out, such as %s",
+                "%s: %d images are skipped because they are broken links or not files, such as %s",
                 *(root, len(self.no_files), min(self.no_files)),
             )
         if self.other_formats:
             counts = (f"{count} {ending}" for ending, count in sorted(self.other_formats.items()))
             log.warning(
-                "%s: %d images are left out, as their formats are not decoded (%s); convert them "
-                "to JPEG or PNG",
+                "%s: %d images are skipped because their formats cannot be decoded (%s); "
+                "convert them to JPEG or PNG",
                 *(root, self.other_formats.total(), ", ".join(counts)),
             )
 
 
 def list_images(root: str) -> ImageListing:
-    """Lists all images below a folder, except in folders of a system and names that begin with a
-    dot. Raises `SourceError`. What else is left out is counted in warnings."""
+    """Lists all images below a folder, except in system folders and under names that begin with a
+    dot. Raises `SourceError`. Warnings count what else is skipped."""
     images: list[StoredFile] = []
     folders: set[str] = set()
     left_out = _LeftOut()
@@ -108,7 +108,7 @@ def list_images(root: str) -> ImageListing:
 
 
 def class_folders(root: str) -> tuple[str, ...]:
-    """Returns the `folders` of a folder's listing: sooner, as the first image of each is enough.
+    """Returns the `folders` of a folder's listing, faster: the first image of each is enough.
     Raises `SourceError`."""
     with _listing(root), ThreadPoolExecutor(_CLASS_THREADS) as pool:
         names = store_of(root).list_names(root) if is_remote(root) else os.listdir(root)  # noqa: PTH208
@@ -129,7 +129,7 @@ def has_image(folder: str) -> bool:
     """Returns whether an image is below a folder; False for a file."""
     if not is_remote(folder) and not is_folder(folder):
         return False
-    # The first objects nearly always have an image among them.
+    # There is nearly always an image among the first objects.
     return any(
         _is_image(path) and (stamp or _regular_stamp(f"{folder}/{path}"))
         for limit in ((1, None) if is_remote(folder) else (None,))
@@ -149,9 +149,9 @@ def _listing(root: str) -> Iterator[None]:
 def _files(
     root: str, system_folders: set[str], limit: int | None = None
 ) -> Iterator[tuple[str, FileStamp | None]]:
-    """Yields the path below a folder of each file that is not left out, with its stamp if it is
-    known; and of local folders, with a slash at the end. Adds folders of a system to a set. Raises
-    `OSError` and `SourceError`."""
+    """Yields the relative path of each file that is not skipped, with its stamp if known, and of
+    local folders, ending with a slash. Adds system folders to a set. Raises `OSError` and
+    `SourceError`."""
     base = root.rstrip("/") + "/"
     if not is_remote(root):
         for folder, names in _walk(root, system_folders):
@@ -187,8 +187,8 @@ def _no_folder(root: str) -> SourceError:
 
 
 def _walk(root: str, system_folders: set[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yields folders and the names of their files. Raises `SourceError` for a link to what contains
-    it, and errors of files."""
+    """Yields folders and the names of their files. Raises `SourceError` for a link to a folder that
+    contains it, and `OSError`."""
     if not is_folder(root):
         raise _no_folder(root)
     above: dict[str, frozenset[str]] = {}
@@ -213,11 +213,11 @@ def _fail(error: OSError) -> None:
 
 
 def _regular_stamp(path: str) -> FileStamp | None:
-    """Returns the stamp of a local file; None for a link to none, and for what is no file."""
+    """Returns a local file's stamp; None for a broken link, or anything but a regular file."""
     try:
         stat = os.stat(path)  # noqa: PTH116
     except OSError as error:
         if error.errno not in _DANGLING:
             raise
         return None
-    return FileStamp.of(stat) if S_ISREG(stat.st_mode) else None  # a pipe's read would never end
+    return FileStamp.of(stat) if S_ISREG(stat.st_mode) else None  # reading a pipe would never end

@@ -48,15 +48,15 @@ class ImagesSource(IndexedDefinition):
     kind: ClassVar[str] = "images"
 
     images: PathString
-    """Directory of the files."""
+    """Folder of the image files."""
     labels: Annotated[
         PathString | SerializeAsAny[LabelsDefinition] | None, BeforeValidator(choose_kind)
     ] = None
-    """Source of the field `label`: `folders`, a table of files and labels, a pattern of file names,
-    or annotations, see below; without it, `image` is the only field."""
+    """Source of the field `label`: `folders`, a table of files and labels, a pattern for file
+    names, or annotations, see below; without it, `image` is the only field."""
     identity: Identity | None = None
-    """What of the files is part of the fingerprint, besides names and labels: see below; the
-    default is `size`, in an object store `modified`, which is the etag there."""
+    """What the fingerprint covers of the files, besides names and labels: see below. Default:
+    `size`, or in an object store `modified`, which is the etag there."""
 
     def resolve(self, base: Path) -> Self:
         labels: Any = self.labels
@@ -75,12 +75,12 @@ class ImagesSource(IndexedDefinition):
 
     @property
     def numbers_folders(self) -> bool:
-        """Whether the folders that there are decide the number of each class."""
+        """Whether the existing folders determine the number of each class."""
         return self.labels == _FOLDERS
 
     @property
     def is_sorted_by_class(self) -> bool:
-        """Whether all samples of a class are beside each other."""
+        """Whether all samples of a class are adjacent."""
         return self.numbers_folders or isinstance(self.labels, FolderLabels)
 
     def check(self) -> Iterator[Finding]:
@@ -119,12 +119,12 @@ def _identity(listing: ImageListing, labels: ImageFields | None, identity: Ident
 
 
 _READ_THREADS = 8
-"""Threads that read the images of a batch: more hide more of a file system's latency, and fewer
-wait less for Python's lock."""
+"""Threads that read a batch's images: more hide more of a file system's latency, fewer contend less
+for Python's lock."""
 
 
 class ImageReader(Source):
-    """Reads images by index, and checks that each file is as it was listed. Thread-safe."""
+    """Reads images by index, and checks that each file is unchanged since listing. Thread-safe."""
 
     def __init__(self, listing: ImageListing, labels: ImageFields | None, identity: str) -> None:
         columns = {"image": tf.TensorSpec((), tf.string), **(labels.columns if labels else {})}
@@ -164,7 +164,7 @@ class ImageReader(Source):
 
 
 class ImageFiles(Sequence[StoredFile]):
-    """The images of a listing, each a place, in arrays: there are millions."""
+    """The images of a listing, kept in arrays because there may be millions."""
 
     def __init__(self, root: str, listing: ImageListing) -> None:
         prefix = os.fsencode(root) + b"/"

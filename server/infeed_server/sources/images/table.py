@@ -1,4 +1,4 @@
-"""Tables of labels: a CSV, or JSON lines as Hugging Face's `metadata.jsonl`."""
+"""Tables of labels: a CSV, or JSON lines like Hugging Face's `metadata.jsonl`."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
 
 
 def read_json_lines(path: str) -> list[tuple[int, list[str]]]:
-    """Returns the names of the first object, and number and values of each line, as `read_csv` does
-    for a table. Raises `SourceError`."""
+    """Returns the first object's names, then each line's number and values, like `read_csv`. Raises
+    `SourceError`."""
     rows = []
     for line, text in enumerate(read_bytes(path).split(b"\n"), 1):
         try:
             row = json.loads(text) if text.strip() else None
         except ValueError as error:
-            raise SourceError(f"{path}, line {line}: no JSON: {error}", file=path) from error
+            raise SourceError(f"{path}, line {line}: not JSON: {error}", file=path) from error
         if isinstance(row, dict):
             rows.append((line, row))
         elif row is not None:
-            raise SourceError(f"{path}, line {line}: {row!r} is no object of JSON", file=path)
+            raise SourceError(f"{path}, line {line}: {row!r} is not a JSON object", file=path)
     names = list(rows[0][1]) if rows else []
     table = [(line, [_cell(row.get(name)) for name in names]) for line, row in rows]
     return [(0, names), *table] if names else []
@@ -52,7 +52,7 @@ def _cell(value: Any) -> str:
 
 
 def _label_columns(header: Sequence[str]) -> tuple[int, int] | None:
-    """Returns the places of the files and the labels; None for a table without their names."""
+    """Returns the columns of files and labels; None if the header does not name them."""
     names = [name.lower() for name in header]
     file = next((names.index(name) for name in _FILE_COLUMNS if name in names), None)
     if file is None or ("label" not in names and len(names) != 2):

@@ -63,7 +63,7 @@ def test_an_epoch_ends_where_the_next_begins(changes: list[tuple[int, int]]) -> 
         ({"step": True}, "its step is True"),
         ({"seed": 1 << 63}, "its seed is"),
         ({"shuffle": 3}, "its shuffle is 3"),
-        ({"is_rest": True}, "within an epoch.*amend it at the first step"),
+        ({"is_rest": True}, "within an epoch.*amend it at an epoch.s first step"),
         ({"colour": 1}, "unknown keys: colour"),
     ],
 )

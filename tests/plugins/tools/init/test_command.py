@@ -185,4 +185,4 @@ def test_pointers_of_git_lfs_are_named(folder: Path, name: str) -> None:
     (folder / "clone").mkdir()
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n"
     (folder / "clone" / name).write_text(pointer)
-    assert f"clone/{name} is a pointer of Git LFS" in str(run("clone").exception)
+    assert f"clone/{name} is a Git LFS pointer" in str(run("clone").exception)

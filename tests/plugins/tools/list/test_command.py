@@ -135,7 +135,7 @@ def test_ctrl_c_does_not_wait_for_an_answer() -> None:
         command = [sys.executable, "-m", "infeed", "list", silent.address, "--timeout", "300"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
-        assert "is waited for" in process.stderr.readline()
+        assert "waiting for " in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(100) == 130
         process.stderr.close()

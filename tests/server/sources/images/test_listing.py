@@ -35,11 +35,11 @@ def test_folders_of_a_system_and_other_formats_are_counted(
     assert listing.empty_folders == ("meta",)
     system, formats = caplog.messages
     assert system == (
-        f"{root}: 4 folders are left out, as their names begin like a system's (@ # $ __ "
+        f"{root}: 4 folders are skipped because their names begin like a system's (@ # $ __ "
         "lost+found): #recycle, __MACOSX, cat/@eaDir, lost+found"
     )
     assert formats == (
-        f"{root}: 3 images are left out, as their formats are not decoded (1 .heic, 2 .tif); "
+        f"{root}: 3 images are skipped because their formats cannot be decoded (1 .heic, 2 .tif); "
         "convert them to JPEG or PNG"
     )
 

@@ -74,7 +74,7 @@ def test_folders_without_images_are_no_classes_and_named(
     source = open_images(f"{scheme}{folder}", "folders")
     assert source.classes["label"] == ("cat", "dog")
     assert caplog.messages == [
-        f"{scheme}{folder}: no image in 1 of the folders, which is no class: annotations"
+        f"{scheme}{folder}: no image in 1 of the folders, which is not a class: annotations"
     ]
 
 
@@ -171,7 +171,10 @@ def test_labels_from_json_lines(folder: Path) -> None:
     rows = [{"file_name": name, "label": n, "box": [1, 2]} for n, name in enumerate(names)]
     table.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
     assert open_images(folder, table).read(np.arange(4))["label"].tolist() == [0, 1, 2, 3]
-    for line, message in (("[1]", r"line 1: \[1\] is no object"), ("{", "line 1: no JSON")):
+    for line, message in (
+        ("[1]", r"line 1: \[1\] is not a JSON object"),
+        ("{", "line 1: not JSON"),
+    ):
         table.write_text(line)
         with pytest.raises(SourceError, match=message):
             open_images(folder, table)
@@ -267,7 +270,7 @@ def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
     [
         ("file,label\n" + ROWS + "dog/c.jpg,1\n", r"line 6: 'dog/c\.jpg'.*named like 'cat/deep/x"),
         ("".join(f"{n}.jpg,1\n" for n in range(9)), r"'4\.jpg' and 4 more"),
-        (ROWS + "cat/y.Jpg,1\n", r"line 5: 'cat/y\.Jpg' has a label already, in line 2"),
+        (ROWS + "cat/y.Jpg,1\n", r"line 5: 'cat/y\.Jpg' already has a label, in line 2"),
         (ROWS + "cat/y.Jpg\n", "line 5: 'cat/y.Jpg' is not a row of 2 columns"),
         (ROWS + "cat/y.Jpg,\n", "line 5: .* is not a row of 2 columns"),
         ("name,width,class\na,1,2\n", "columns are name, width, class; file"),
@@ -315,7 +318,7 @@ def test_pipes_and_links_to_no_file_are_left_out_and_counted(
     assert (len(source), source.identity) == (4, identity)
     (record,) = caplog.records
     assert record.message == (
-        f"{folder}: 5 images are no files, or links to none, and are left out, such as "
+        f"{folder}: 5 images are skipped because they are broken links or not files, such as "
         "cat/deep/w.png"
     )
 
