@@ -76,11 +76,11 @@ def test_every_page_is_built_and_loads_nothing_from_other_hosts(site: Path) -> N
 
 
 def test_api_pages_have_every_public_name(site: Path) -> None:
-    ids = Page(site / "api.html").ids | Page(site / "api-errors.html").ids
+    ids = Page(site / "api-feeds.html").ids | Page(site / "api-errors.html").ids
     public = {f"infeed.{name}" for name in infeed.__all__ if name[0] != "_"}
     assert {name for name in public if f"{name}" not in ids} == set()
     assert "prefetch_bytes</code>: bound on the prefetched batches" in (
-        site / "api.html"
+        site / "api-feeds.html"
     ).read_text(encoding="utf-8")
 
 
@@ -91,4 +91,4 @@ def test_search_index_has_the_texts_of_pages(site: Path) -> None:
         for item in index["items"]
         if "cursor" in item["text"].lower()
     }
-    assert {"trainers.html", "jax.html", "api.html"} <= with_cursor
+    assert {"trainers.html", "jax.html", "api-feeds.html"} <= with_cursor

@@ -18,6 +18,9 @@ from infeed.cli.connection import Connection
 _CONNECTION = frozenset(option.name for option in dataclasses.fields(Connection))
 """The options of every command that connects, which have a table of their own."""
 
+_EVERYWHERE = frozenset({"as_json", "timeout"})
+"""Options with one meaning in each command that has them, which the page tells once."""
+
 _DEFAULT = re.compile(r"\s*Default: (.+?)\.?$")
 _VALUE = re.compile(r"\S*[\d:]\S*")
 _CODE = re.compile(r"--[a-z-]+|(?<!\w)'[^']+'")
@@ -32,7 +35,8 @@ def tables() -> dict[str, Table]:
         connects = _CONNECTION.issubset(parameter.name for parameter in command.params)
         groups: dict[str, list[Any]] = {}
         for parameter in command.params:
-            if not (parameter.hidden or (connects and parameter.name in _CONNECTION)):
+            common = _EVERYWHERE | _CONNECTION if connects else _EVERYWHERE
+            if not (parameter.hidden or parameter.name in common):
                 groups.setdefault(_group(parameter), []).append(parameter)
         for group, parameters in groups.items():
             result[f"command.{name}{group}"] = _parameters(name, parameters)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import json
+import pydoc
+import re
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from tools.docs.docstrings import (
@@ -21,7 +25,6 @@ from infeed.served import Spec
 from infeed.shared.errors import BY_REASON, InfeedError
 from infeed.tensorflow import distribute
 from infeed.testing import FakeTransport
-from infeed_tools.audit.outcome import EpochTotals
 from infeed_tools.audit.run import audit
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -31,7 +34,40 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "FakeTransport": FakeTransport,
     "audit": audit,
 }
-_DATACLASSES = (infeed.Stats, Spec, EpochTotals)
+_DATACLASSES = (infeed.Stats, Spec)
+
+_SECTIONS = {
+    "infeed": "trainers.md",
+    "infeed.Batch": "trainers.md#feed",
+    "infeed.Feed": "trainers.md#feed",
+    "infeed.Shard": "trainers.md#ranks",
+    "infeed.Slot": "trainers.md#steps-again",
+    "infeed.Stats": "feeding.md#statistics",
+    "infeed.TLS": "security.md#tls",
+    "infeed.at": "trainers.md#steps-again",
+    "infeed.connect": "trainers.md#connect",
+    "infeed.spec": "trainers.md#sizes-without-a-feed",
+    "infeed.jax": "jax.md",
+    "infeed.torch": "pytorch.md",
+    "infeed.torch.FeedCallback": "pytorch.md#lightning",
+    "infeed.keras": "keras.md#generators",
+    "infeed.keras.FeedCheckpoint": "keras.md#checkpoints",
+    "infeed.tensorflow": "tensorflow.md",
+    "infeed.tensorflow.FeedCheckpoint": "keras.md#checkpoints",
+    "infeed.tensorflow.distribute": "feeding.md#distribute",
+    "infeed.grain": "grain.md",
+    "infeed.audit": "runs.md#audit-in-python",
+    "infeed.loadtest": "runs.md#as-a-gate-in-ci",
+    "infeed.testing": "trainers.md#testing-without-a-server",
+    "infeed_server": "pipelines.md",
+    "infeed_server.AmendOptions": "runs.md#amend",
+    "infeed_server.DiffOptions": "runs.md#diff",
+    "infeed_server.amend": "runs.md#amend",
+    "infeed_server.diff": "runs.md#diff",
+}
+"""Module, or name of one → the section that explains it."""
+
+_MODULES = [name for name in _SECTIONS if not callable(pydoc.locate(name))]
 
 
 def tables() -> dict[str, Table]:
@@ -39,10 +75,42 @@ def tables() -> dict[str, Table]:
     return {
         **{f"arguments.{name}": _arguments(item) for name, item in _FUNCTIONS.items()},
         **{f"fields.{item.__name__}": _fields(item) for item in _DATACLASSES},
+        "api": _api(),
         "members.Feed": _feed_members(),
         "members.Batch": _batch_members(),
         **_errors(),
     }
+
+
+def _api() -> Table:
+    """Returns the public names of all modules, without errors."""
+    rows = []
+    for module in _MODULES:
+        found = importlib.import_module(module)
+        for name in _public(found):
+            item = getattr(found, name)
+            if callable(item) and not _is_error(item):
+                path = f"{module}.{name}"
+                sentence = re.split(r"(?<=\.)\s", first_paragraph(item))[0]
+                section = _SECTIONS.get(path, _SECTIONS[module])
+                rows.append((f"[{code(path)}]({section})", cell(sentence)))
+    return Table(("name", "meaning"), rows)
+
+
+def _public(module: ModuleType) -> list[str]:
+    """Returns the names that a module offers: those that it lists, or defines itself."""
+    if "__dir__" in vars(module):
+        return dir(module)
+    own = [name for name, item in vars(module).items() if _defines(module, item)]
+    return sorted(name for name in own if name[0] != "_")
+
+
+def _defines(module: ModuleType, item: object) -> bool:
+    return getattr(item, "__module__", None) == module.__name__
+
+
+def _is_error(item: object) -> bool:
+    return isinstance(item, type) and issubclass(item, InfeedError)
 
 
 def _arguments(function: Callable[..., Any]) -> Table:

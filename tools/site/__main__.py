@@ -144,7 +144,7 @@ def api_pages() -> dict[str, str]:
     names.sort(key=lambda name: order.index(name) if name in order else len(order))
     adapters = [f"infeed.{module}.{name}" for module, of in _ADAPTERS.items() for name in of]
     return {
-        "api.md": _api_page("Feeds", [f"infeed.{name}" for name in names]),
+        "api-feeds.md": _api_page("Feeds", [f"infeed.{name}" for name in names]),
         "api-errors.md": _api_page("Errors", [f"infeed.{name}" for name in errors]),
         "api-adapters.md": _api_page("Adapters", adapters),
         "api-testing.md": _api_page("Testing and audit", _TESTING),
