@@ -20,7 +20,7 @@ class ServiceOptions(Options):
     """TensorFlow's data service, which makes the batches instead of the server."""
 
     workers: int | None = _option(
-        "Worker processes to start, each of which uses all processors. Default: 1.", min=1
+        "Worker processes to start; each uses all processors. Default: 1.", min=1
     )
     dispatcher: str | None = _option(
         "Address of an existing dispatcher to use instead, host:port; trainers must reach it too."
@@ -30,7 +30,7 @@ class ServiceOptions(Options):
         "--work-dir on the next ports. Default: 127.0.0.1:0, with --work-dir port 7472."
     )
     work_dir: str | None = _option(
-        "Folder of its journal, kept across restarts. Default: a temporary one."
+        "Folder for its journal, kept across restarts. Default: a temporary one."
     )
     compression: str | None = _option(
         "Compression of batches from the workers, unless a trainer requests another: none, snappy "
@@ -49,13 +49,13 @@ class RoleOptions(Options):
     http: str
     http_host: list[str] | None = option(
         None,
-        "Name under which they may be requested, besides addresses and this machine's own name; "
-        "can be repeated.",
+        "Host name that requests may use, besides addresses and this machine's own name; "
+        "repeatable.",
     )
     advertise: str | None = option(
         None,
-        "Host, or host:port, for other machines. Default: the host it listens on, or the host of "
-        "its route.",
+        "Host or host:port under which other machines reach it. Default: the host it listens "
+        "on, or the host of its route.",
         metavar="HOST[:PORT]",
     )
     insecure: bool = option(
@@ -80,7 +80,7 @@ class DispatcherOptions(RoleOptions):
     http: str = _http("127.0.0.1:7475")
     work_dir: str | None = option(
         None,
-        "Folder of the journal, from which it continues after a restart. Default: a temporary one.",
+        "Folder for the journal, which survives restarts. Default: a temporary one.",
         metavar="FOLDER",
     )
     worker_address: list[str] | None = option(
@@ -99,18 +99,18 @@ class WorkerOptions(RoleOptions):
     http: str = _http("127.0.0.1:7474")
     dispatcher: str = option(
         ...,
-        "The address that the dispatcher printed; the worker waits up to 30 s for it.",
+        "Address that the dispatcher printed; the worker waits up to 30 s for it.",
         metavar="HOST:PORT",
     )
     tag: list[str] | None = option(None, "Worker tag of TensorFlow; can be repeated.")
     grace: float = option(
         1.0,
-        "Seconds for its clients to finish reading at shutdown. TensorFlow cannot drain: the "
+        "Seconds that clients get to finish reading at shutdown. TensorFlow cannot drain: "
         "finished elements are lost.",
         metavar="SECONDS",
         min=0,
     )
-    with_parent: bool = option(False, "End with the parent process.", hidden=True)
+    with_parent: bool = option(False, "Exit with the parent process.", hidden=True)
 
 
 def parse_dispatcher(text: str) -> str:

@@ -39,10 +39,10 @@ class Result:
     """The options of what is written."""
 
     out: Path | None = option(None, "File to write the new cursor to.", metavar="FILE")
-    yes: bool = option(False, "Write it in place of RUN, if there is no --out.")
+    yes: bool = option(False, "Replace RUN's file, if --out is not given.")
     never: Path | None = option(
         None,
-        "Also write the ids of the skipped samples to this file, for the definition's remove.",
+        "Also write the skipped samples' ids to this file, for the definition's remove.",
         metavar="FILE",
     )
 
@@ -53,31 +53,32 @@ app = typer.Typer()
 @app.command(rich_help_panel=RUNS)
 @with_models
 def amend(
-    run: Annotated[str, typer.Argument(help="A JSON file with a cursor, as Feed.state() gives.")],
+    run: Annotated[str, typer.Argument(help="JSON file with a cursor, from Feed.state().")],
     step: Annotated[
         int,
         typer.Option(
-            "--from", min=0, help="First step of the new segment, in which an epoch begins."
+            "--from", min=0, help="First step of the new segment; an epoch must begin there."
         ),
     ],
-    file: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
+    file: Annotated[str, typer.Argument(help="YAML file, or module:attr in Python.")],
     sizes: Sizes,
     result: Result,
     pipeline: Annotated[
-        str | None, typer.Option(help="The pipeline's name. Default: the run's, or the only one.")
+        str | None, typer.Option(help="Name of the pipeline. Default: the run's, or the only one.")
     ] = None,
     was: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of the old definition, if elsewhere.")
+        str | None,
+        typer.Option(metavar="FILE", help="File of the old definition, if another."),
     ] = None,
     skip: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Leave out the steps from A, not B, on.")
+        str | None,
+        typer.Option(metavar="A:B", help="Skip the steps from A to B, without B."),
     ] = None,
 ) -> None:
-    """Goes on with a run from a step with another definition, seed or batch size.
+    """Continues a run from a step on with another definition, seed or batch size.
 
-    Prints what changes: samples, order, transforms, and where epochs end.
-    Nothing is written without --out or --yes. What would lose, repeat or
-    change samples is refused, as is a step within an epoch.
+    Prints what changes: samples, order, transforms, and where epochs end. Writes nothing without
+    --out or --yes. Refuses what would lose, repeat or change samples, and a step within an epoch.
 
     \b
     Examples:
@@ -103,7 +104,7 @@ def amend(
         )
     target = result.out or (_replaced(Path(run)) if result.yes else None)
     if target is None:
-        print_line(out, "nothing is written; give --out FILE, or --yes to replace the run's file")
+        print_line(out, "nothing was written; give --out FILE, or --yes to replace the run's file")
         return
     write_file("--out", target, json.dumps(made.to_json(), indent=2) + "\n")
     print_line(out, f"{target}: written")
@@ -112,5 +113,5 @@ def amend(
 def _replaced(path: Path) -> Path:
     """Returns the file of a run if it has a cursor alone. Raises `typer.BadParameter`."""
     if "pipeline" not in json.loads(path.read_text(encoding="utf-8")):
-        raise typer.BadParameter(f"{path} has more than a cursor; give --out FILE")
+        raise typer.BadParameter(f"{path} contains more than a cursor; give --out FILE")
     return path

@@ -32,14 +32,14 @@ def diff(
     b: Annotated[str, typer.Argument(help=_RUN)],
     pipelines: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="File of a cursor's definition; can be repeated."),
+        typer.Option(metavar="FILE", help="File with a cursor's definition; repeatable."),
     ] = None,
     steps: Annotated[
         str | None,
         typer.Option(
             metavar="A:B",
-            help="Steps of the first run to compare. Default: an epoch of the longer one, from "
-            "where the runs part, at most a million samples.",
+            help="Steps of the first run to compare. Default: one epoch of the longer run, from "
+            "where they diverge, at most a million samples.",
         ),
     ] = None,
     batch_size: Annotated[
@@ -47,13 +47,13 @@ def diff(
     ] = None,
     world_size: Annotated[int | None, typer.Option(min=1, help="Ranks. Default: 1.")] = None,
     names: Annotated[
-        bool, typer.Option("--names", help="Compare samples of different sources by file.")
+        bool, typer.Option("--names", help="Compare samples of different sources by their files.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Shows which samples, draws and transforms of two runs differ, and why. Decodes nothing.
 
-    Exit status: 0 also where they differ.
+    Exit status: 0, even if they differ.
 
     \b
     Examples:

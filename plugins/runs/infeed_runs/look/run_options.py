@@ -13,13 +13,13 @@ from infeed.run import Run
 from infeed_runs.run_file import load_run
 
 RunName = Annotated[
-    str, typer.Argument(help="A JSON file with the run's cursor, or PIPELINE, or PIPELINE@SEED.")
+    str, typer.Argument(help="JSON file with the run's cursor, or PIPELINE, or PIPELINE@SEED.")
 ]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run. Steps of a segment have the segment's sizes."""
+    """The options of a run. A segment's steps have the segment's sizes."""
 
     world_size: int | None = option(None, "Number of ranks. Default: the cursor's, else 1.", min=1)
     batch_size: int | None = option(
@@ -29,13 +29,13 @@ class RunOptions:
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
     def load(self, name: str) -> Run:
-        """Returns the run. Says on standard error that one rank is assumed, where nothing states
-        their number."""
+        """Returns the run. Notes on standard error that one rank is assumed if their number is
+        unknown."""
         run = load_run(name)
         if run.cursor is not None and not (self.world_size or run.sizes(0)[1]):
             typer.echo(
-                "note: steps are counted for one rank, since the cursor states no number: give "
-                "--world-size for a run with more",
+                "note: steps are counted for one rank, as the cursor does not record the "
+                "number; give --world-size for a run with more",
                 err=True,
             )
         return run

@@ -90,19 +90,19 @@ class DistributeOptions(CheckedOptions):
     )
     num_consumers: int | None = checked_option(
         None,
-        "coordinated reads: number of trainers in the job. In each round each gets one batch, all "
-        "from the same worker",
+        "coordinated reads: number of trainers in the job. In each round every trainer gets one "
+        "batch, all from the same worker",
         _positive,
     )
     consumer_index: int | None = checked_option(
         None,
-        "this trainer's number among them, from 0",
+        "this trainer's number in the job, from 0",
         lambda name, value: check_integer(name, value, 0),
     )
     cross_trainer_cache: str | None = checked_option(
         None,
-        "name of this trainer: trainers of the job with other names may get the same batches, from "
-        "the workers' memory. Requires `job_name`, and no `epochs`",
+        "this trainer's name: trainers of the job with other names may get the same batches, "
+        "from the workers' memory. Requires `job_name`, and no `epochs`",
         check_text,
     )
     compression: Compression | None = checked_option(
@@ -133,8 +133,8 @@ class DistributeOptions(CheckedOptions):
     )
     sample_ids: bool = checked_option(
         False,
-        "whether the inputs have a field `sample_ids`: int64 for each slot, the sample's number in "
-        "the source, -1 for an empty slot",
+        "whether to add a field `sample_ids`: int64 for each slot, the sample's index in the "
+        "source, -1 for an empty slot",
         check_flag,
     )
     timeout: float = _of_connect(

@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from infeed_tools.audit.report import AuditReport
 
 NOT_EXACT_STATUS = 2
-"""The exit status of an audit that is not exact; an error has 1."""
+"""The exit status of an inexact audit; an error has 1."""
 
 _MAX_ROWS = 20
-"""Epochs that the table has: more would not fit on a screen, and --json has them."""
+"""Epochs shown in the table: more would not fit on a screen; --json has all."""
 
 
 @dataclass(frozen=True)
 class AuditOptions:
     """The options, as they are given."""
 
-    epochs: int = option(1, "Number of epochs to read; an endless pipeline is read this far.")
+    epochs: int = option(1, "Number of epochs to read, also of an endless pipeline.")
     world_size: str = option(
-        "1", "Number of ranks; with --resume-every also several, such as 3,2,5, used in turn."
+        "1", "Number of ranks. With --resume-every, several such as 3,2,5 are used in turn."
     )
-    batch_size: int | None = option(None, "Slots of each batch of a rank. Default: the pipeline's.")
+    batch_size: int | None = option(None, "Slots of each rank's batch. Default: the pipeline's.")
     seed: int | None = option(None, SEED)
     remainder: str = option(
         "pad",
-        "'drop' leaves out the samples that fill no batch on every rank, as most training does; "
-        "'pad' reads them.",
+        "'drop' omits the last samples, too few for a batch on every rank, as most training "
+        "does; 'pad' reads them.",
     )
     resume_every: int | None = option(
         None,
-        "Steps after which all ranks close, and others resume from the saved cursor. Default: "
+        "Steps after which all ranks close and new ones resume from the saved cursor. Default: "
         "never.",
     )
     quarantine: list[Path] | None = option(
         None,
-        "A server's quarantine log, for 'on_error: substitute'; give it once for each server.",
+        "Quarantine log of a server, for 'on_error: substitute'; repeat for each server.",
         metavar="FILE",
     )
     output: JsonFile = None
@@ -66,7 +66,7 @@ app = typer.Typer()
 def audit(
     target: Target, pipeline: PipelineName, options: AuditOptions, connection: Connection
 ) -> None:
-    """Reads epochs as a number of ranks, and counts how often each sample is delivered.
+    """Reads epochs as several ranks, and counts how often each sample is delivered.
 
     Exit status: 0 if every sample is delivered exactly once or is accounted for, 1 on an error,
     2 if not exact.
@@ -126,7 +126,7 @@ def _substituted_samples(logs: list[Path], pipeline: str) -> set[int]:
             raise InvalidRequestError(f"--quarantine {log}: {problem_of(error)}") from None
         except (ValueError, KeyError, TypeError):
             raise InvalidRequestError(
-                f"--quarantine {log}: {line!r} is no entry of a quarantine log, which has "
+                f"--quarantine {log}: {line!r} is not an entry of a quarantine log, which has "
                 "pipeline, action and sample_id"
             ) from None
     return samples
@@ -145,7 +145,7 @@ def _print(report: AuditReport, console: Console) -> None:
     names = ("samples", "never", "once", "more", *explained, "lost")
     heads = ("samples", "0x", "1x", ">1x", *(name.replace("_", " ") for name in explained), "lost")
     table = Table("epoch", *heads)
-    # Of too many epochs, the ones that are not exact first.
+    # Of too many epochs, inexact ones first.
     shown = sorted(report.epochs, key=lambda epoch: epoch.exact)[:_MAX_ROWS]
     for epoch in sorted(shown, key=lambda epoch: epoch.epoch):
         table.add_row(str(epoch.epoch), *(str(getattr(epoch, name)) for name in names))

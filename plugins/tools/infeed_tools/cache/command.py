@@ -40,27 +40,27 @@ def cache(
     action: Annotated[
         Action,
         typer.Argument(
-            help="list: show the caches. clear: delete those that no server uses. verify: read "
-            "every sample and compare its hash."
+            help="list: show the caches. clear: delete unused ones. verify: read every sample "
+            "and compare its hash."
         ),
     ],
     name: Annotated[
         str | None,
-        typer.Argument(help="Pipeline, or the beginning of a folder's name. Default: all."),
+        typer.Argument(help="Pipeline, or first characters of a folder's name. Default: all."),
     ] = None,
     path: Annotated[
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Folder of the caches. Default: where `- cache: disk` puts them.",
+            help="Folder of the caches. Default: that of `- cache: disk`.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Lists, deletes or verifies what `- cache: disk` has kept.
+    """Lists, deletes or verifies the caches of `- cache: disk`.
 
-    Exits with status 1 if there is no cache of the name, one that is in use was to be deleted, or
-    a sample is damaged. A server makes or reads again what is damaged.
+    Exits with status 1 if no cache has the name, a cache to delete is in use, or a sample is
+    damaged. Servers make or read damaged samples again.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def cache(
                 failed = failed or bool(row["damaged"])
             else:
                 row["kept"] = directory.kept_samples(one)
-        except FileNotFoundError:  # it was deleted meanwhile
+        except FileNotFoundError:  # deleted meanwhile
             continue
         if action is Action.CLEAR:
             row["is_deleted"] = directory.delete(one)

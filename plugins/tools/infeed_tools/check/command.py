@@ -43,16 +43,16 @@ class ScanOptions:
     """The options of `--scan`."""
 
     pipeline: list[str] | None = option(
-        None, "Name of a pipeline to scan; can be repeated. Default: all.", **_SCAN
+        None, "Name of a pipeline to scan; repeatable. Default: all.", **_SCAN
     )
     limit: int | None = option(
-        None, "Samples to scan of each pipeline. Default: all.", min=1, **_SCAN
+        None, "Samples to scan in each pipeline. Default: all.", min=1, **_SCAN
     )
-    show: int = option(10, "Bad samples to list of each pipeline.", min=0, **_SCAN)
+    show: int = option(10, "Bad samples to list for each pipeline.", min=0, **_SCAN)
     max_bad: float = option(
         0.0,
-        "Bad samples of a pipeline that are no problem, as with 'on_error: substitute': a number "
-        "such as 5, or below 1 a part of the samples such as 0.02.",
+        "Bad samples to tolerate in a pipeline, as 'on_error: substitute' does: a number such "
+        "as 5, or below 1 a share of the samples such as 0.02.",
         min=0,
         **_SCAN,
     )
@@ -69,20 +69,19 @@ app = typer.Typer()
 @app.command(rich_help_panel=PREPARE)
 @with_models
 def check(
-    file: Annotated[Path, typer.Argument(help="A YAML file of pipelines.")],
+    file: Annotated[Path, typer.Argument(help="YAML file of pipelines.")],
     options: ScanOptions,
     scan: Annotated[
         bool, typer.Option("--scan", help="Also read and transform every sample.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Checks a file of pipelines, and with --scan the data of each sample.
+    """Checks a file of pipelines, and with --scan every sample of their data.
 
-    It names mistakes with their lines. Where there is none, it opens each
-    pipeline and makes its first batch, as a server does.
+    It reports mistakes with their lines. If there are none, it opens each pipeline and makes its
+    first batch with the server's own code.
 
-    Exit status: 0 if all is good, 1 if there are problems, 2 for a wrong
-    option or a file that cannot be read.
+    Exit status: 0 without problems, 1 with problems, 2 for a wrong option or an unreadable file.
 
     \b
     Examples:

@@ -20,10 +20,10 @@ def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Epochs to train.")] = 5,
     directory: Annotated[
         Path,
-        typer.Option(file_okay=False, metavar="FOLDER", help="Folder that gets the data set."),
+        typer.Option(file_okay=False, metavar="FOLDER", help="Folder to write the dataset to."),
     ] = Path("infeed-demo"),
 ) -> None:
-    """Draws images, serves them from another process, trains on them, and prints what comes next.
+    """Draws images, serves them from another process, trains on them, and prints the next steps.
 
     \b
     Example:

@@ -27,8 +27,8 @@ def index(
 ) -> None:
     """Builds the record index of TFRecord files or WebDataset tars, or checks an existing one.
 
-    All data of TFRecords is read and verified. Damaged records are bad samples under
-    on_error: substitute or mask. Of tars, the headers are read and verified.
+    It reads and verifies all data of TFRecords, and the headers of tars. Damaged records are bad
+    samples under on_error: substitute or mask.
 
     \b
     Example:

@@ -42,7 +42,7 @@ def init(
         ),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", help="The file to write; '-' is standard output.")
+        str, typer.Option("--output", "-o", help="File to write; '-' means standard output.")
     ] = _DEFAULT,
     labels: Annotated[
         str | None,
@@ -63,17 +63,17 @@ def init(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(help="Key of the source, such as webdataset, where the data fits several."),
+        typer.Option(help="Key of the source, such as webdataset, if the data fits several."),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Overwrite the output, and what init wrote beside it."),
+        typer.Option("--force", help="Overwrite the output and init's files beside it."),
     ] = False,
 ) -> None:
     """Looks at data and writes a commented pipelines.yaml that serves it.
 
-    It reads names, headers of images, the first records of files, and arrays, also in a store.
-    It overwrites no file without --force, and never a file of labels of yours.
+    It reads names, image headers, the first records of files, and arrays, also in a store. It
+    overwrites no file without --force, and never your own label files.
 
     \b
     Examples:
@@ -89,7 +89,7 @@ def init(
     if len(path) > 1:
         raise ConfigError(
             f"{len(path)} paths, such as {path[0]} and {path[1]}, but one pattern or folder is "
-            "needed; put a pattern in quotes, so that the shell leaves it as it is"
+            "needed; put a pattern in quotes, so that the shell does not expand it"
         )
     file = Path(_DEFAULT if output == _STDOUT else output)
     given = {"path": path[0], "output": output, "parts": parts, "labels": labels, "source": source}
@@ -119,8 +119,8 @@ def init(
 
 
 def _starter(options: dict[str, Any], target: Path) -> tuple[dict[str, Any], Starter]:
-    """Returns the options that are chosen, on a terminal by a question, and the starter. Raises
-    `ConfigError` with the commands that choose them."""
+    """Returns the chosen options, asked for on a terminal, and the starter. Raises `ConfigError`
+    with the commands that choose them."""
     from infeed_tools.init.detect import starter_for
     from infeed_tools.init.listing import UnclearError
 
@@ -155,8 +155,8 @@ def _command(options: Mapping[str, Any]) -> str:
 
 
 def _content(path: Path, text: str, force: bool) -> bytes:
-    """Returns the content of a file. Raises `ConfigError` for one that has another, unless by
-    force."""
+    """Returns the content of a file. Raises `ConfigError` if the file has another, unless
+    forced."""
     content = text.encode()
     is_same = path.is_file() and path.read_bytes() == content
     if os.path.lexists(path) and not is_same and not force:

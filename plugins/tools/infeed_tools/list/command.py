@@ -31,18 +31,18 @@ _MAX_CLASSES = 3
 """Classes of a field whose names are shown."""
 
 _MAX_THREADS = 16
-"""Servers that are asked at the same time: with fewer, each that does not answer delays others."""
+"""Servers queried at the same time: with fewer, a silent server delays others."""
 
 
 class Served(NamedTuple):
-    """The pipelines of a server, sorted by name, and why it cannot serve the others."""
+    """A server's pipelines, sorted by name, and the reasons why it cannot serve others."""
 
     pipelines: Sequence[PipelineSpec]
     broken: Mapping[str, str]
 
 
 Listed = Mapping[str, Served | InfeedError]
-"""What each server serves, or the error of asking for it."""
+"""What each server serves, or the error of the query."""
 
 
 app = typer.Typer()
@@ -58,7 +58,7 @@ def list_pipelines(
     ] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help=TIMEOUT)] = 20.0,
 ) -> None:
-    """Lists the pipelines that servers serve, and how the servers differ.
+    """Lists the pipelines of servers, and differences between the servers.
 
     Exit status: 0 if all servers serve the same pipelines, 1 if they differ
     or one does not answer, 2 for a wrong option.
@@ -137,7 +137,7 @@ def _print(listed: Listed, found: Sequence[str]) -> None:
     if table.rows:
         console.print(table)
     else:
-        console.print("no pipeline, or none that this token has access to")
+        console.print("no pipeline, or none that this token may read")
     for server, answer in listed.items():
         for name, reason in () if isinstance(answer, InfeedError) else answer.broken.items():
             print_line(console, f"broken: {name} at {server}: {reason}")

@@ -48,20 +48,20 @@ def loadtest(
         bool,
         typer.Option(
             "--find-max",
-            help="Search the number of trainers, from 1 up to --trainers, that keeps "
-            "--min-utilisation, or 0.9. Each test has the duration.",
+            help="Find the largest number of trainers, up to --trainers, that keeps "
+            "--min-utilisation, or 0.9. Each test lasts --duration.",
         ),
     ] = False,
     output: JsonFile = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with plots to this file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write an HTML page of plots here."),
     ] = None,
 ) -> None:
     """Simulates trainers, and measures how well the servers feed them.
 
-    Exit status: 0 if every threshold is kept, no server was lost and the delivery was exact, 1 if
-    not, or on an error,
-    2 for a wrong option, 130 after Ctrl-C, with the report so far.
+    Exit status: 0 if all thresholds were met, no server was lost and delivery was exact; 1 if not,
+    or on an error; 2 for a wrong option; 130 after Ctrl-C, with the report so far.
 
     \b
     Examples:

@@ -39,15 +39,15 @@ def pack(
     source: Annotated[
         str,
         typer.Argument(
-            help="A YAML file of pipelines, module:attr in Python, or data that infeed init knows."
+            help="YAML file of pipelines, module:attr in Python, or data that init recognises."
         ),
     ],
-    dest: Annotated[str, typer.Argument(help="The folder of the shards, or a URL of a store.")],
+    dest: Annotated[str, typer.Argument(help="Folder for the shards, or a store's URL.")],
     options: PackOptions,
     work: Work,
     pipeline: Annotated[
         str | None,
-        typer.Option(help="The pipeline whose source is packed. Default: the only one."),
+        typer.Option(help="Pipeline whose source to pack. Default: the only one."),
     ] = None,
     labels: Annotated[
         str | None,
@@ -56,9 +56,9 @@ def pack(
 ) -> None:
     """Writes a source as a few large TFRecords.
 
-    Transforms are not applied. The same command continues after it was ended,
-    however; any number of workers and parts writes the same bytes. The one that
-    finds all shards finished writes infeed-pack.json.
+    Applies no transforms. Run the same command again to continue after an interruption. Any number
+    of workers and parts writes the same bytes; the one that finds all shards finished writes
+    infeed-pack.json.
 
     \b
     Examples:
@@ -94,13 +94,13 @@ def pack(
             try:
                 manifest = run.pack(part)
             except KeyboardInterrupt:
-                print_lines(console, "interrupted; the same command packs the shards that are left")
+                print_lines(console, "interrupted; run the command again to pack the other shards")
                 raise
     if manifest:
         _print_summary(plan, destination, manifest, images)
     else:
         text = f"part {part.number}/{part.of} is finished, {len(shards)} of {plan.shards} shards"
-        print_lines(console, f"{text}; the part that ends last writes the manifest")
+        print_lines(console, f"{text}; the last part to finish writes the manifest")
 
 
 def _print_summary(

@@ -30,41 +30,41 @@ class PackOptions(Options):
     """What decides the bytes of a pack, besides its source."""
 
     name: str | None = option(
-        None, "Begin of the shards' names. Default: the pipeline's name.", metavar="NAME"
+        None, "Prefix of the shards' names. Default: the pipeline's name.", metavar="NAME"
     )
     samples_per_shard: int | None = option(
-        None, "Samples of a shard. Default: as many as have the size of --shard-size.", min=1
+        None, "Samples in a shard. Default: as many as fill --shard-size.", min=1
     )
     shard_size: str = option(
-        "256MiB", "Size of a shard, about: by the mean size of 64 samples.", metavar="SIZE"
+        "256MiB", "Approximate size of a shard, estimated from 64 samples.", metavar="SIZE"
     )
     seed: int | None = option(
         None,
-        "Pack in a random order, which this seed selects. Default: the order of the source.",
+        "Seed of a random order to pack in. Default: the order of the source.",
         min=0,
         max=MAX_SEED,
     )
     on_error: OnBad = option(
         OnBad.RAISE,
-        "A sample that cannot be read, or with --short-side an image that cannot be decoded: stop, "
-        "leave the sample out, or keep the image as it is. The manifest lists them.",
+        "What to do about an unreadable sample, or with --short-side an undecodable image: "
+        "stop, skip the sample, or keep the image unchanged. The manifest lists them.",
     )
     short_side: int | None = option(
         None,
-        "Pixels to which the short side of images is reduced. Default: images are not touched.",
+        "Reduce images to this many pixels on the short side. Default: leave images unchanged.",
         SMALLER,
         min=1,
     )
     quality: int = option(90, "Quality of reduced JPEGs.", SMALLER, min=1, max=100)
     restart_markers: bool = option(
         False,
-        "Begin each row of blocks in a reduced JPEG with a restart marker: infeed-jpeg jumps over "
-        "rows that a crop leaves out, and other decoders take a little longer.",
+        "Begin each row of blocks in a reduced JPEG with a restart marker: infeed-jpeg skips "
+        "rows outside a crop; other decoders take slightly longer.",
         SMALLER,
     )
     field: list[str] | None = option(
         None,
-        "Field of images to reduce; can be repeated. Default: all of images.",
+        "Image field to reduce; repeatable. Default: all image fields.",
         SMALLER,
         metavar="FIELD",
     )
@@ -74,7 +74,7 @@ class PackOptions(Options):
         try:
             return _SIZE.validate_python(self.shard_size)
         except ValidationError:
-            text = f"--shard-size {self.shard_size!r} is no size; give e.g. 256MiB"
+            text = f"--shard-size {self.shard_size!r} is not a size; give, for example, 256MiB"
             raise ConfigError(text) from None
 
     def reduces(self, field: str) -> bool:
@@ -85,14 +85,14 @@ class PackOptions(Options):
 class Work(Options):
     """What this command does of a pack, which does not change its bytes."""
 
-    workers: int | None = option(None, "Processes. Default: as many as CPUs.", min=1)
+    workers: int | None = option(None, "Number of processes. Default: the number of CPUs.", min=1)
     part: str | None = option(
         None,
-        "The part of the shards to pack on this host, 0/4 to 3/4. Default: of a Slurm array its "
-        "task, else all.",
+        "Part of the shards to pack on this host, 0/4 to 3/4. Default: a Slurm array's task, "
+        "else all.",
         metavar="I/N",
     )
-    parts: int | None = option(None, "Number of parts; JOB_COMPLETION_INDEX has this one's.", min=1)
+    parts: int | None = option(None, "Number of parts; JOB_COMPLETION_INDEX is this one's.", min=1)
 
 
 class Location(NamedTuple):
@@ -119,7 +119,7 @@ def find_part(text: str | None, parts: int | None, environment: Mapping[str, str
     if text is not None:
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if not match or int(match[1]) >= int(match[2]):
-            raise ConfigError(f"--part {text!r} is no part; give I/N with I from 0 to N-1: 0/4")
+            raise ConfigError(f"--part {text!r} is not a part; give I/N with I from 0 to N-1: 0/4")
         return Part(int(match[1]), int(match[2]))
     if tasks := int(environment.get("SLURM_ARRAY_TASK_COUNT", 0)):
         task, first, step = (

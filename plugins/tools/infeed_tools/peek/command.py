@@ -35,11 +35,11 @@ class PeekOptions:
 
     batch_size: int | None = option(None, "Slots of the batch. Default: the pipeline's.")
     seed: int | None = option(None, SEED)
-    step: int = option(0, "The step whose batch is shown.", min=0, max=_MAX_STEP)
+    step: int = option(0, "Step whose batch to show.", min=0, max=_MAX_STEP)
     as_json: bool = option(False, "Print JSON instead of the table.", "--json")
     png: Path | None = option(
         None,
-        "Also write the images to this file, each with its targets, sample id, label and position.",
+        "Also write the images to this PNG, each with its targets, sample id, label and position.",
         metavar="FILE",
     )
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
@@ -51,12 +51,12 @@ app = typer.Typer()
 @app.command(rich_help_panel=LOOK)
 @with_models
 def peek(
-    target: Annotated[str, typer.Argument(help="host:port of a server.")],
+    target: Annotated[str, typer.Argument(help="Address of a server, host:port.")],
     pipeline: PipelineName,
     options: PeekOptions,
     connection: Connection,
 ) -> None:
-    """Shows the specs, value ranges and sample ids of a batch.
+    """Shows a batch's specs, value ranges and sample ids.
 
     \b
     Examples:

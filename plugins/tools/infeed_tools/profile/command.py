@@ -18,7 +18,7 @@ from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
 INTERRUPTED_STATUS = 130
-"""The exit status after Ctrl-C, as for a process that SIGINT ends."""
+"""The exit status after Ctrl-C, like that of a process ended by SIGINT."""
 
 
 app = typer.Typer()
@@ -26,8 +26,8 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=PREPARE)
 def profile(
-    file: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
-    pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
+    file: Annotated[str, typer.Argument(help="YAML file of pipelines, or module:attr in Python.")],
+    pipeline: Annotated[str, typer.Argument(help="Name of the pipeline.")],
     seconds: Annotated[
         float,
         typer.Option(
@@ -38,7 +38,7 @@ def profile(
     ] = 5.0,
     samples: Annotated[
         int,
-        typer.Option(min=1, help="Samples to measure the stages on; fewer large ones."),
+        typer.Option(min=1, help="Samples to measure the stages on; fewer if large."),
     ] = 64,
     batch_size: Annotated[
         int | None,
@@ -46,12 +46,11 @@ def profile(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Runs a pipeline without trainers, and prints what each transform costs and where to look.
+    """Runs a pipeline without trainers, and prints what each transform costs and what to improve.
 
-    The stages are measured one by one on real samples, then the whole
-    pipeline is run as a server runs it. It takes about 20 seconds, or minutes beside
-    busy processes; standard error has the step under way. Ctrl-C prints
-    what was measured so far.
+    It measures the stages one by one on real samples, then runs the whole pipeline like a server.
+    That takes about 20 seconds, or minutes beside busy processes; standard error shows the current
+    step. Ctrl-C prints the results so far.
 
     \b
     Examples:
@@ -75,7 +74,7 @@ def profile(
     out, lock, printed = sys.stdout, threading.Lock(), threading.Event()
 
     def show(*, complete: bool) -> None:
-        """Prints what was measured so far, once; Ctrl-C may call it on two threads."""
+        """Prints the results so far, once; Ctrl-C may call it on two threads."""
         with lock:
             if not printed.is_set():
                 printed.set()

@@ -33,23 +33,24 @@ def top(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="SERVER", help="host:port or unix:path of a server, or its control plane's URL."
+            metavar="SERVER",
+            help="A server's host:port or unix:path, or its control plane's URL.",
         ),
     ],
     connection: Connection,
     once: Annotated[
-        bool, typer.Option("--once", help="Print the status once, as without a terminal.")
+        bool, typer.Option("--once", help="Print the status once, like outside a terminal.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the JSON of /api/v1/status once.")
     ] = False,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds between two updates.")
+        float, typer.Option(metavar="SECONDS", help="Seconds between updates.")
     ] = 1.0,
 ) -> None:
     """Shows a server's verdict, pipelines and trainers, live until Ctrl-C.
 
-    Exit status: 0, or 1 if the server does not answer at the start.
+    Exit status: 0, or 1 if the server does not answer at first.
 
     \b
     Examples:
@@ -70,8 +71,8 @@ def top(
 
 
 def _open(target: str, connection: Connection) -> tuple[ControlPlane, dict[str, Any]]:
-    """Returns the control plane of a server, by its own address or by the address for trainers, and
-    its status."""
+    """Returns a server's control plane, found by its own address or the one for trainers, and its
+    status."""
     arguments = {"tls": None, "token": None, **connection.arguments()}
     try:
         control = ControlPlane.parse(target, **arguments)
@@ -90,7 +91,7 @@ def watch(
     interval: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Shows the status until `KeyboardInterrupt`, which also updates `status` in place.
+    """Shows the status until `KeyboardInterrupt`, and updates `status` in place.
 
     While the server does not answer, the last status stays.
     """

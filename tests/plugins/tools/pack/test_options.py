@@ -24,7 +24,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1MB", "1 apple", "MiB"])
 def test_other_sizes_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no size; give e\.g\. 256MiB"):
+    with pytest.raises(ConfigError, match=r"is not a size; give, for example, 256MiB"):
         PackOptions(shard_size=text).shard_bytes()
 
 
@@ -42,7 +42,11 @@ def test_parts_are_found() -> None:
 
 @pytest.mark.parametrize(
     ("part", "parts", "problem"),
-    [("4/4", None, "is no part"), ("x", None, "is no part"), (None, 2, "COMPLETION_INDEX is '2'")],
+    [
+        ("4/4", None, "is not a part"),
+        ("x", None, "is not a part"),
+        (None, 2, "COMPLETION_INDEX is '2'"),
+    ],
 )
 def test_parts_that_do_not_exist_are_refused(part: str, parts: int, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
