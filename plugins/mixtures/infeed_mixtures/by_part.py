@@ -37,7 +37,7 @@ class ByPart(Transform):
 
     @property
     def class_fields(self) -> set[str]:
-        return {field for _, source, _ in self._parts for field in source.classes}
+        return {f for _, source, _ in self._parts for f in (*source.classes, *source.shown)}
 
     @property
     def draw_name(self) -> str:

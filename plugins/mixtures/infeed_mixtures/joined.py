@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from infeed.shared.errors import ConfigError, within
+from infeed.shared.spec import TargetSpec
 from infeed_mixtures.by_part import MIX, ByPart
 from infeed_mixtures.mixed import Course, MixedSource
 from infeed_mixtures.mixture import Mixture
@@ -13,9 +14,10 @@ from infeed_mixtures.union import unite
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.followed_classes import followed_classes
-from infeed_server.pipeline.moved_targets import with_targets
+from infeed_server.pipeline.moved_targets import made_targets, with_targets
 from infeed_server.pipeline.sample_cache import take_cache
-from infeed_server.pipeline.sample_graph import trace
+from infeed_server.pipeline.sample_graph import Specs, trace
+from infeed_server.pipeline.shown_targets import written
 from infeed_server.sources.base import Source
 from infeed_server.sources.concat import ConcatSource, difference
 
@@ -36,9 +38,13 @@ def join(
     ):
         united = unite(opened)
         moved = [with_targets(some, part.targets) for some, part in zip(steps, parts, strict=True)]
+        shown: dict[str, TargetSpec] = {}
         for name, part, some in zip(names, united, moved, strict=True):
             with within(MIX, name):
-                part.classes = followed_classes(part, trace(part.source, some).origins[-1])
+                stages, origins = trace(part.source, some)
+                part.classes = followed_classes(part, origins[-1])
+                _add_shown(shown, made_targets(some), stages[-1])
+                part.shown = shown
         transforms = [ByPart.of([*zip(names, united, moved, strict=True)])]
         opened = united
     try:
@@ -46,3 +52,15 @@ def join(
     except ConfigError as error:
         raise ConfigError(error.problem, at=(MIX,)) from error
     return MixedSource(joined, sizes, mixture, course, transforms)
+
+
+def _add_shown(shown: dict[str, TargetSpec], made: Mapping[str, TargetSpec], fields: Specs) -> None:
+    """Adds the targets of a part that are among its fields, so that the transforms of the mixture
+    move them too. Raises `ConfigError` for one that another part has in other units."""
+    for name in made.keys() & fields.keys():
+        if (known := shown.setdefault(name, made[name])) != made[name]:
+            raise ConfigError(
+                f"{name!r} is {written(made[name])}, and in another part {written(known)}; write "
+                "both parts alike, or convert one by a map",
+                at=("targets", name),
+            )

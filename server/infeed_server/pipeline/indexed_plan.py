@@ -27,7 +27,11 @@ from infeed_server.pipeline.picture_steps import (
 )
 from infeed_server.pipeline.removal import removed_samples
 from infeed_server.pipeline.sample_cache import CachedSource, take_cache
-from infeed_server.pipeline.shown_targets import refuse_mixed_classes, refuse_other_targets
+from infeed_server.pipeline.shown_targets import (
+    refuse_left_targets,
+    refuse_mixed_classes,
+    refuse_other_targets,
+)
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
 from infeed_server.sources.base import Columns, Source
 from infeed_server.sources.places import Indices, Keys
@@ -169,6 +173,7 @@ class _Placed:
         refuse_mixed_classes(source.shown, steps)
         stages, origins = sample_graph.trace(source, steps)
         refuse_other_targets(source.shown, steps, origins)
+        refuse_left_targets(source.shown, steps, stages, origins)
         refuse_torn_pictures(source, steps, stages)
         host, finish = plan_finish(steps, stages)
         if host == list(steps[: len(host)]):

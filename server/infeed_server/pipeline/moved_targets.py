@@ -7,6 +7,7 @@ decoding, or be done by the native decoder, so that the pixels before it are now
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -26,6 +27,7 @@ from infeed_server.transforms.base import (
     require_image,
 )
 from infeed_server.transforms.decode import DecodeImage
+from infeed_server.transforms.fields import Rename
 from infeed_server.transforms.images.sizes import decoded_size
 from infeed_server.transforms.movement import Geometry
 from infeed_server.transforms.target import Moved, Target
@@ -132,6 +134,7 @@ def with_targets(steps: Sequence[Step], targets: Mapping[str, Target]) -> list[S
     pictures: dict[str, dict[str, Target]] = {}
     for name, target in targets.items():
         pictures.setdefault(target.of, {})[name] = target
+    _refuse_two_names(steps, pictures)
     last = {_moved(step): place for place, (_, step) in enumerate(steps)}
     result: list[Step] = []
     measured: set[str] = set()
@@ -184,6 +187,40 @@ def target_spec(name: str, target: Target) -> TargetSpec:
         format=getattr(target, "format", ""),
         normalized=getattr(target, "normalized", False),
     )
+
+
+def made_targets(steps: Sequence[Step]) -> dict[str, TargetSpec]:
+    """Returns the targets that steps move, as they are behind the last step."""
+    made: dict[str, TargetSpec] = {}
+    for _, step in steps:
+        if isinstance(step, MoveTargets):
+            made |= {name: target_spec(name, target) for name, target in step.targets.items()}
+        elif isinstance(step, Rename):
+            new = step.names
+            renamed = [
+                replace(s, field=new.get(s.field, s.field), picture=new.get(s.picture, s.picture))
+                for s in made.values()
+            ]
+            made = {spec.field: spec for spec in renamed}
+    return made
+
+
+def _refuse_two_names(steps: Sequence[Step], pictures: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` for a picture that moves under two names: its targets know one."""
+    first: dict[str, str] = {}  # name → name before the renames
+    moved: dict[str, str] = {}  # that name → the name under which it moved
+    for ordinal, step in steps:
+        if isinstance(step, Rename):
+            first |= {new: first.get(old, old) for old, new in step.names.items()}
+        elif name := _moved(step):
+            other = moved.setdefault(first.get(name, name), name)
+            if other != name and (own := pictures.get(name, pictures.get(other))):
+                raise ConfigError(
+                    f"{name!r} is {other!r} renamed, which moved before, and {', '.join(own)} "
+                    "would move with one of the two alone; put the rename before or behind all "
+                    "steps that move the picture",
+                    at=("transforms", ordinal, step.name),
+                )
 
 
 def _moved(step: Transform) -> str:

@@ -130,7 +130,27 @@ def field_specs(specs: Specs, *place: str) -> Spec:
     """Returns the specs for trainers. Raises `ConfigError`, at `place`, else at the transforms, for
     a shape that varies."""
     with within(*(place or ("transforms",))):
+        _refuse_rows(specs)
         return tuple(_field_spec(name, spec) for name, spec in specs.items())
+
+
+def _refuse_rows(specs: Specs) -> None:
+    """Raises `ConfigError` for fields whose number of rows alone varies."""
+    rows = [
+        name
+        for name, spec in specs.items()
+        if spec.shape.rank and spec.shape[0] is None and spec.shape[1:].is_fully_defined()
+    ]
+    if rows:
+        boxes = next((name for name in rows if specs[name].shape[1:] == [4]), "boxes")
+        others = ", ".join(name for name in rows if name != boxes)
+        shape = format_shape(specs[rows[0]].shape)
+        raise ConfigError(
+            f"field {rows[0]!r} ends with the shape {shape}, whose rows vary from sample to "
+            "sample; batches have fixed shapes: for a row for each box, write targets: "
+            f"{{{boxes}: {{boxes: {{with: [{others}], pad: N}}}}}}, N the most boxes of a picture; "
+            "for others, end with tf.ensure_shape in your own function"
+        )
 
 
 def _apply_located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
@@ -161,12 +181,9 @@ def _field_spec(name: str, spec: tf.TensorSpec) -> FieldSpec:
             f"{', '.join(DATA_TYPES)}"
         )
     if not spec.shape.is_fully_defined():
-        rows = spec.shape.rank and spec.shape[0] is None and spec.shape[1:].is_fully_defined()
         raise ConfigError(
             f"field {name!r} ends with the shape {format_shape(spec.shape)}, which varies from "
             "sample to sample; batches have fixed shapes: end with resize to a size, a crop, pad, "
             "or `tf.ensure_shape` in your own function"
-            + f"; with a row for each box, list it in with: [{name}] of the boxes"
-            * bool(rows)
         )
     return FieldSpec(name, data_type, tuple(spec.shape.as_list()))

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from infeed.shared.errors import ConfigError, within
 from infeed.shared.spec import TargetSpec
 from infeed_server.pipeline.moved_targets import MoveTargets, target_spec
+from infeed_server.pipeline.sample_graph import Specs
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.fields import Rename
 from infeed_server.transforms.movement import Geometry
+from infeed_server.transforms.sizes import Resize
 
 
 def refuse_other_targets(
@@ -23,12 +25,55 @@ def refuse_other_targets(
             continue
         for target in (target_spec(*named) for named in step.targets.items()):
             known = shown.get(fields.get(target.field, ""))
-            if known is not None and _options(target) != _options(known):
+            if known is not None and written(target) != written(known):
                 raise ConfigError(
-                    f"{_options(target)} contradicts the source, whose {known.field!r} is "
-                    f"{_options(known)}; write that",
+                    f"{written(target)} contradicts the source, whose {known.field!r} is "
+                    f"{written(known)}; write that",
                     at=("targets", target.field),
                 )
+
+
+def refuse_left_targets(
+    shown: Mapping[str, TargetSpec],
+    steps: Sequence[Step],
+    stages: Sequence[Specs],
+    origins: Sequence[Mapping[str, str]],
+) -> None:
+    """Raises `ConfigError` for a step that moves a picture without what the source shows of it,
+    and that is sent. Masks may keep a size of their own."""
+    sent = {*origins[-1].values()}
+    for place, (ordinal, step) in enumerate(steps):
+        movement = step.movement
+        if not isinstance(movement, Geometry):
+            continue
+        beside = [other for _, other in steps[place + 1 : place + 2]]
+        moved = {name for one in beside if isinstance(one, MoveTargets) for name in one.targets}
+        for name in origins[place].keys() - moved:
+            known = shown.get(origin := origins[place][name])
+            if known is None or known.picture != movement.field or origin not in sent:
+                continue
+            if known.kind == "mask" and isinstance(movement, Resize):
+                continue
+            target = _with_rows(known, name, stages[place])
+            with within("transforms", ordinal):
+                raise step.error(
+                    f"{name!r} holds the {known.kind} of {movement.field!r}, and would not move "
+                    f"with it; write targets: {{{name}: {target}}}, or drop the field"
+                )
+
+
+def _with_rows(target: TargetSpec, name: str, fields: Specs) -> str:
+    """Returns a target as YAML has it, with the fields of its rows."""
+    if target.kind != "boxes":
+        return target.kind
+    count = fields[name].shape[0]
+    rows = [
+        field
+        for field, spec in fields.items()
+        if spec.shape.rank and spec.shape[0] == count and field not in (name, target.picture)
+    ]
+    own = written(target).removesuffix("}")
+    return f"{{{own}, with: [{', '.join(rows)}], pad: {count or 'N'}}}}}"
 
 
 def refuse_mixed_classes(shown: Mapping[str, TargetSpec], steps: Sequence[Step]) -> None:
@@ -49,9 +94,12 @@ def refuse_mixed_classes(shown: Mapping[str, TargetSpec], steps: Sequence[Step])
             masks = {step.names.get(name, name) for name in masks}
         elif not isinstance(step, DecodeImage):
             masks -= masks if (touched := step.fields()) is None else touched
+            masks |= {
+                name for name in step.class_fields & shown.keys() if shown[name].kind == "mask"
+            }
 
 
-def _options(target: TargetSpec) -> str:
+def written(target: TargetSpec) -> str:
     """Returns a target as YAML has it."""
     options = [f"format: {target.format}"] * bool(target.format)
     options += ["normalized: true"] * target.normalized

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from infeed.shared.errors import ConfigError
 from infeed_server.config.model import as_tuple
 from infeed_server.sources.base import Sample
-from infeed_server.transforms.base import FieldName, require_at_run_time
+from infeed_server.transforms.base import FieldName, describe_tensor, require_at_run_time
 from infeed_server.transforms.option_types import Positive
 from infeed_server.transforms.target import Moved, Target, wrong_shape
 
@@ -43,8 +43,9 @@ class _Rows(Target):
         return points / tf.cast(size[::-1], points.dtype) if self.normalized else points
 
     def rows(self, sample: Sample, name: str) -> Sample:
-        """Returns the fields of the rows. Raises `ConfigError` for one that is not there, and fails
-        the sample where they have not one number of rows."""
+        """Returns the fields of the rows, without the zeros of an earlier `pad`. Raises
+        `ConfigError` for one that is not there, and fails the sample where they have not one number
+        of rows."""
         names = (name, *self.together)
         for field in self.together:
             if field not in sample or sample[field].shape.rank == 0:
@@ -54,13 +55,21 @@ class _Rows(Target):
         message = f"targets.{name}: {', '.join(names)} must have one number of rows; they have"
         same = require_at_run_time(tf.reduce_all(counts == counts[0]), message, counts)
         with tf.control_dependencies(same):
-            return {field: tf.identity(sample[field]) for field in names}
+            rows = {field: tf.identity(sample[field]) for field in names}
+        count = sample.get(f"{name}_count")
+        if count is None:
+            return rows
+        if count.shape.rank or not count.dtype.is_integer:
+            kind = describe_tensor(count)
+            raise ConfigError(
+                f"targets.{name}: the field '{name}_count' holds {kind}, not the number of rows "
+                f"of {name!r} before its zeros; rename it"
+            )
+        return {field: values[: tf.maximum(count, 0)] for field, values in rows.items()}
 
     def finish(self, sample: Sample, name: str) -> Sample:
         if self.pad is None:
             return sample
-        if f"{name}_count" in sample:
-            raise ConfigError(f"targets.{name}: pad: there is a field '{name}_count'; rename it")
         rows = self.rows(sample, name)
         count = tf.shape(rows[name])[0]
         problem = f"targets.{name}: pad: {self.pad} rows at most, or surplus: cut; there are"

@@ -17,6 +17,8 @@ from infeed_server.pipeline.sample_graph import columns_function
 A = {"x": np.arange(50, dtype=np.int64), "label": np.zeros(50, np.int64)}
 B = {"x": np.arange(100, 117, dtype=np.int64), "label": np.ones(17, np.int64)}
 
+TARGETS = {"boxes": {"boxes": {"pad": 2}}}
+
 
 def plan_of(mix: Any, transforms: Any = (), **options: Any) -> IndexedPlan:
     source = {"mix": mix, **options.pop("options", {"block": 8})}
@@ -97,6 +99,34 @@ def test_targets_of_a_part_move_with_its_pictures(sizes: tuple[int, int]) -> Non
     assert found["image"][:, 0, 0].any()
     assert not found["image"][:, 0, 0].all()
     np.testing.assert_array_equal(found["image"], found["mask"])
+
+
+def test_a_mixture_moves_the_targets_of_its_parts() -> None:
+    image = np.zeros((8, 6, 8, 1), np.uint8)
+    image[:, 2:4, 1:3] = 1
+    boxes = np.tile(np.float32([[1, 2, 3, 4]]), (8, 1, 1))
+    source = {"arrays": {"image": image, "boxes": boxes}}
+    flips = [{"random_flip_left_right": {"field": "image", "draw": name}} for name in "ab"]
+
+    def plan(other: Any, **options: Any) -> IndexedPlan:
+        targets = {"boxes": {"boxes": other}}
+        pipes = [
+            {"source": source, "transforms": flips[:1], "targets": t} for t in (TARGETS, targets)
+        ]
+        mix = {
+            name: {"pipeline": load.parse(value)} for name, value in zip("ab", pipes, strict=True)
+        }
+        return plan_of(mix, flips[1:], **options)
+
+    with pytest.raises(ConfigError, match=r"'boxes' holds the boxes .* xyxy, with: \[\], pad: 2"):
+        plan({"pad": 2})
+    with pytest.raises(ConfigError, match=r"mix.b.targets.boxes: 'boxes' is boxes: .* write both"):
+        plan({"pad": 2, "normalized": True}, targets=TARGETS)
+    found = made(plan({"pad": 2}, targets=TARGETS), 32)
+    assert found["boxes_count"].tolist() == [1] * 32
+    lefts = found["image"][:, 2, :, 0].argmax(1)
+    assert {*lefts} == {1, 5}
+    assert found["boxes"][:, 0].tolist() == [[left, 2, left + 2, 4] for left in lefts]
 
 
 def test_different_fields_are_an_error_with_both() -> None:

@@ -121,6 +121,34 @@ def test_pictures_that_are_decoded_already_move_too() -> None:
     check_aligned(fields(plan({"arrays": arrays}, MOVES)))
 
 
+@pytest.mark.parametrize("names", [("image", "pic"), ("pic", "image")])
+def test_a_picture_that_moves_under_two_names_is_refused(names: Any) -> None:
+    arrays = {names[0]: np.zeros((6, 4, 4, 3), np.uint8), "boxes": np.zeros((6, 1, 4), np.float32)}
+    flips = [{"random_flip_left_right": {"field": name, "draw": name}} for name in names]
+    steps = [flips[0], {"rename": {"fields": dict([names])}}, flips[1]]
+    problem = f"'{names[1]}' is '{names[0]}' renamed, .* boxes would move .* put the rename before"
+    with pytest.raises(ConfigError, match=problem):
+        plan({"arrays": arrays}, steps, targets={"boxes": {"boxes": {"pad": 1}}})
+
+
+def test_rows_that_are_padded_already_move_without_their_zeros() -> None:
+    arrays = {
+        "image": np.zeros((6, 10, 10, 3), np.uint8),
+        "boxes": np.tile(np.float32([[1, 1, 4, 9], [0, 0, 0, 0]]), (6, 1, 1)),
+        "label": np.tile([3, 0], (6, 1)),
+        "boxes_count": np.full(6, 1),
+    }
+    targets = {"boxes": {"boxes": {"with": ["label"], "pad": 3, "outside": "keep"}}}
+    flip = {"random_flip_left_right": {"field": "image"}}
+    found = fields(plan({"arrays": arrays}, [flip], targets=targets))
+    assert {tuple(boxes[0]) for boxes in found["boxes"].tolist()} == {(1, 1, 4, 9), (6, 1, 9, 9)}
+    assert not found["boxes"][:, 1:].any()
+    assert (found["boxes_count"].tolist(), found["label"].tolist()) == ([1] * 6, [[3, 0, 0]] * 6)
+    arrays["boxes_count"] = np.float32([0.5] * 6)
+    with pytest.raises(ConfigError, match=r"'boxes_count' holds float32.*, not the number of"):
+        plan({"arrays": arrays}, [flip], targets=targets)
+
+
 def test_targets_of_a_still_picture_are_padded(source: Any) -> None:
     made = plan(source, [{"drop": {"fields": ["image"]}}, {"drop": {"fields": ["mask"]}}], targets={
         "boxes": {"boxes": {"with": ["label"], "pad": 3, "of": "label"}},

@@ -71,5 +71,5 @@ def test_field_that_cannot_be_sent_is_refused() -> None:
         sample_graph.field_specs({"x": tf.TensorSpec([], tf.complex64)}, "here")
     with pytest.raises(ConfigError, match=r"^transforms: field 'x' ends with the shape \[3, \?\]"):
         sample_graph.field_specs({"x": tf.TensorSpec([3, None], tf.uint8)})
-    with pytest.raises(ConfigError, match=r"; with a row for each box, list it in with: \[x\]"):
+    with pytest.raises(ConfigError, match=r"{boxes: {boxes: {with: \[x\], pad: N}}}"):
         sample_graph.field_specs({"x": tf.TensorSpec([None, 2], tf.uint8)})

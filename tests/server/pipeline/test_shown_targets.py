@@ -13,7 +13,7 @@ from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.sources.registry import open_source
 
-ARRAYS = {
+ARRAYS: dict[str, Any] = {
     "image": np.zeros((2, 20, 40, 3), np.uint8),
     "mask": np.zeros((2, 20, 40, 1), np.uint8),
     "boxes": np.zeros((2, 1, 4), np.float32),
@@ -58,6 +58,17 @@ def test_other_boxes_than_the_source_has_are_refused(written: Any, problem: str)
 
 def test_the_boxes_of_the_source_are_taken() -> None:
     plan({"boxes": {"boxes": {"pad": 2}}, "mask": "mask"}, FLIP)
+
+
+def test_what_the_source_shows_moves_or_is_dropped() -> None:
+    resize = {"resize": RESIZE["resize"] | {"field": "image"}}
+    problem = (
+        r"transforms\[0\].resize: 'boxes' holds the boxes of 'image', .* write targets: \{boxes: "
+        r"\{boxes: \{format: xyxy, with: \[\], pad: 1\}\}\}, or drop the field"
+    )
+    with pytest.raises(ConfigError, match=problem):
+        plan({}, resize)
+    plan({}, resize, {"drop": {"fields": ["boxes"]}})
 
 
 def test_a_mask_that_is_moved_alone_is_refused() -> None:
