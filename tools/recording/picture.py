@@ -15,9 +15,9 @@ COLUMN, ROW = 8.4, 19
 PAUSE_SECONDS = 6.0
 """Time for which the end stays before the picture begins again."""
 
-_LEAD_SECONDS = 1.5
-"""Time from the begin of the picture to the first line of training; what came before is shown
-at the begin, since TensorFlow takes seconds to load."""
+_SHOWN_LINES = 4
+"""Lines of the trainer with which the picture begins: TensorFlow takes seconds to load, and a
+reader should see at once that training runs."""
 
 _STYLE = """\
 svg { background: #0d1117; border-radius: 8px }
@@ -33,7 +33,7 @@ text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mo
 
 def draw(recording: Recording) -> str:
     """Returns the SVG's text."""
-    begin = max(recording.trainer[0].time, recording.trainer[1].time - _LEAD_SECONDS)
+    begin = recording.trainer[_SHOWN_LINES - 1].time
     length = recording.trainer[-1].time - begin + PAUSE_SECONDS
     film = _Film(begin, length)
     # A server that lives ends after the trainer.
