@@ -95,11 +95,19 @@ def blur(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.round(pixels[0]), tf.uint8)
 
 
-def erase(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+def is_erased(key: tf.Tensor) -> tf.Tensor:
     y, x0, height, width = tf.unstack(tf.random.stateless_uniform([4], key) * [112, 112, 90, 90])
     rows, columns = tf.range(224.0)[:, None, None], tf.range(224.0)[None, :, None]
-    inside = (rows >= y) & (rows < y + height) & (columns >= x0) & (columns < x0 + width)
-    return tf.where(inside, tf.zeros_like(x), x)
+    return (rows >= y) & (rows < y + height) & (columns >= x0) & (columns < x0 + width)
+
+
+def erase(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    return tf.where(is_erased(key), tf.zeros_like(x), x)
+
+
+def erase_by_noise(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    noise = tf.random.stateless_uniform([224, 224, 3], key, 0, 256, tf.int32)
+    return tf.where(is_erased(key), tf.cast(noise, tf.uint8), x)
 
 
 def project(x: tf.Tensor, coefficients: Sequence[Any], interpolation: str = "NEAREST") -> tf.Tensor:
@@ -126,7 +134,7 @@ def perspective(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.round(moved), tf.uint8)
 
 
-def rand_augment(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+def operate(x: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     one, zero, half = tf.ones([]), tf.zeros([]), tf.constant(0.27)
     operations: list[Callable[[tf.Tensor], tf.Tensor]] = [
         lambda x: x,
@@ -144,12 +152,28 @@ def rand_augment(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         autocontrast,
         equalize,
     ]
+    branches = [lambda f=f: f(x) for f in operations]  # type: ignore[misc]
+    return tf.ensure_shape(tf.switch_case(chosen, branches), x.shape)
+
+
+def rand_augment(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     for number in range(2):
-        drawn = tf.random.stateless_uniform([2], key + number)
-        chosen = tf.cast(drawn[0] * 14, tf.int32)
-        branches = [lambda f=f, x=x: f(x) for f in operations]  # type: ignore[misc]
-        x = tf.ensure_shape(tf.switch_case(chosen, branches), x.shape)
+        x = operate(x, tf.cast(uniform(key + number, 0.0, 14.0), tf.int32))
     return x
+
+
+def aug_mix(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    gammas = tf.random.stateless_gamma([4], key, 1.0)
+    shares = gammas / tf.reduce_sum(gammas)
+    mixed = shares[0] * tf.cast(x, tf.float32)
+    for chain in range(3):
+        depth = tf.cast(uniform(key + chain, 1.0, 4.0), tf.int32)
+        changed = x
+        for number in range(3):
+            chosen = tf.cast(uniform(key + 3 * chain + number, 1.0, 14.0), tf.int32)
+            changed = operate(changed, tf.where(number < depth, chosen, 0))
+        mixed += shares[chain + 1] * tf.cast(changed, tf.float32)
+    return tf.cast(mixed, tf.uint8)
 
 
 CASES: dict[str, tuple[dict[str, Any], Function]] = {
@@ -178,7 +202,10 @@ CASES: dict[str, tuple[dict[str, Any], Function]] = {
     ),
     "random_perspective": ({"probability": 1.0}, perspective),
     "rand_augment": ({}, rand_augment),
+    "aug_mix": ({"interpolation": "nearest"}, aug_mix),
+    "random_erasing:noise": ({"probability": 1.0, "value": None}, erase_by_noise),
 }
+"""Transform, with a word on its options, to its options and its twin."""
 
 
 def pictures(function: Function) -> tf.data.Dataset:
@@ -203,7 +230,7 @@ def cpu_milliseconds(dataset: tf.data.Dataset) -> float:
 
 
 def own(name: str, options: dict[str, Any]) -> Function:
-    step = transform_class(name).model_validate({"field": "image", **options})
+    step = transform_class(name.partition(":")[0]).model_validate({"field": "image", **options})
     step = step.numbered(0) if isinstance(step, RandomTransform) else step
     return lambda x, key: step.apply({"image": x}, key)["image"]
 

@@ -35,6 +35,7 @@ SHOWN: dict[str, dict[str, Any]] = {
     "random_perspective": {"probability": 1.0},
     "rand_augment": {"magnitude": 20},
     "trivial_augment": {},
+    "aug_mix": {"severity": 10},
 }
 
 

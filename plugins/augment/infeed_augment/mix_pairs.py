@@ -93,13 +93,18 @@ class MixPairs(RandomTransform, FieldTransform):
         return spec.MixPairs(self.field, self.label, self._draws, *pair)
 
 
-def _beta(key: Key, alpha: float) -> tf.Tensor:
-    """Returns a number of the distribution Beta(alpha, alpha)."""
+def draw_shares(key: Key, count: int, alpha: float) -> tf.Tensor:
+    """Returns shares whose sum is 1, float64, of the symmetric Dirichlet distribution; of two, each
+    is Beta(alpha, alpha)."""
     # A key of its own: the same numbers decide what is drawn.
     own_key = tf.random.experimental.stateless_fold_in(key, 0)
-    # float64: with a small alpha, both are often below what float32 can hold.
-    first, second = tf.unstack(tf.random.stateless_gamma([2], own_key, alpha, dtype=tf.float64))
-    return tf.cast(tf.math.divide_no_nan(first, first + second), tf.float32)
+    # float64: with a small alpha, all are often below what float32 can hold.
+    drawn = tf.random.stateless_gamma([count], own_key, alpha, dtype=tf.float64)
+    return tf.math.divide_no_nan(drawn, tf.reduce_sum(drawn))
+
+
+def _beta(key: Key, alpha: float) -> tf.Tensor:
+    return tf.cast(draw_shares(key, 2, alpha)[0], tf.float32)
 
 
 def _span(length: tf.Tensor, share: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -3,6 +3,7 @@ list of them and its magnitudes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -44,12 +45,17 @@ _OPERATIONS = (
 
 _POSTERIZE = _OPERATIONS.index("posterize")
 
+IDENTITY = _OPERATIONS.index("identity")
+BLENDS = [_OPERATIONS.index(name) for name in ("brightness", "color", "contrast", "sharpness")]
 
-class _Policy(RandomGeometry):
+
+class Policy(RandomGeometry):
     """Operations that are drawn one after another. `move` geometric ones, masks and points too."""
 
     limits: ClassVar[tuple[float, ...]]
     """Greatest magnitudes: of shears and rotations, of blends, and lost bits of posterize."""
+    bits: ClassVar[int] = 8
+    """Bits that posterize keeps at the least magnitude."""
 
     interpolation: Interpolation = "nearest"
     """How values of a picture that is moved are chosen. A mask has the nearest ones."""
@@ -60,6 +66,11 @@ class _Policy(RandomGeometry):
     def count(self) -> int:
         """The number of operations on each picture."""
         return 1
+
+    @property
+    def choices(self) -> Sequence[int]:
+        """The numbers of the operations, which are equally likely."""
+        return range(len(_OPERATIONS))
 
     def level(self, numbers: tf.Tensor) -> tf.Tensor:
         """Returns the share of the greatest magnitude, for each number in [0, 1)."""
@@ -72,13 +83,14 @@ class _Policy(RandomGeometry):
     @override
     def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
         numbers = tf.random.stateless_uniform([self.count, 3], key)
-        chosen = tf.cast(numbers[:, 0] * len(_OPERATIONS), tf.int32)
+        places = tf.cast(numbers[:, 0] * len(self.choices), tf.int32)
+        chosen = tf.gather([*self.choices], places)
         levels = self.level(numbers[:, 1])[:, tf.newaxis]
         of_shear, of_turn, of_blend, of_bits = self.limits
         along = self.longest(tf.cast(shape[1::-1], tf.float32))
         greatest = [of_turn, *[of_blend] * 4, of_bits, 255.0, 0.0, 0.0]
         scaled = levels * tf.concat([[0.0, of_shear, of_shear], along, greatest], 0)
-        whole = tf.concat([tf.floor(scaled[:, 3:5]), 8 - tf.round(scaled[:, 10:11])], 1)
+        whole = tf.concat([tf.floor(scaled[:, 3:5]), self.bits - tf.round(scaled[:, 10:11])], 1)
         magnitudes = tf.concat(
             [
                 *(scaled[:, :3], whole[:, :2], scaled[:, 5:10], whole[:, 2:]),
@@ -103,10 +115,17 @@ class _Policy(RandomGeometry):
     def apply_pixels(
         self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
     ) -> tf.Tensor:
+        operate = self.operation(drawn, nearest=nearest, fill=fill)
+        for n in range(self.count):
+            pixels = operate(pixels, n)
+        return pixels
+
+    def operation(
+        self, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
+    ) -> Callable[[tf.Tensor, int], tf.Tensor]:
+        """Returns the function that applies to pixels the drawn operation of a number."""
         interpolation = "nearest" if nearest else self.interpolation
         outside = float(self.fill if fill is None else fill)
-        if not nearest:
-            require_uint8(pixels, self)
 
         @tf.function(autograph=False)  # type: ignore[untyped-decorator]  # traced once for all
         def change(pixels: tf.Tensor, chosen: tf.Tensor, magnitude: tf.Tensor) -> tf.Tensor:
@@ -129,10 +148,13 @@ class _Policy(RandomGeometry):
             branch = tf.where(chosen > 0, tf.maximum(chosen - len(_GEOMETRIC) + 1, 1), 0)
             return tf.switch_case(branch, [*kept, moved, *last])
 
-        for n in range(self.count):
+        def operate(pixels: tf.Tensor, n: int) -> tf.Tensor:
+            if not nearest:
+                require_uint8(pixels, self)
             changed = change(pixels, drawn[f"operation{n}"], drawn[f"magnitude{n}"])
-            pixels = tf.ensure_shape(changed, pixels.shape)
-        return pixels
+            return tf.ensure_shape(changed, pixels.shape)
+
+        return operate
 
     @override
     def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
@@ -142,7 +164,7 @@ class _Policy(RandomGeometry):
         return points
 
 
-class RandAugment(_Policy):
+class RandAugment(Policy):
     """Applies a few of fourteen operations to a picture, all of one strength: identity, shears,
     shifts, rotation, brightness, color, contrast, sharpness, posterize, solarize, autocontrast and
     equalize.
@@ -181,7 +203,7 @@ class RandAugment(_Policy):
         return size * (150 / 331)
 
 
-class TrivialAugment(_Policy):
+class TrivialAugment(Policy):
     """Applies one of the operations of `rand_augment` to a picture, of a drawn strength, over the
     wide ranges.
 

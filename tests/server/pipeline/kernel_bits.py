@@ -41,7 +41,7 @@ OF_IMAGES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "blur": [("random_gaussian_blur", {"kernel": 23})],
     "warps": [("random_affine", {"degrees": 30, "interpolation": "bilinear"})],
     "perspective": [("random_perspective", {"probability": 1.0})],
-    "policies": [("rand_augment", {"operations": 8}), ("trivial_augment", {})],
+    "policies": [("rand_augment", {"operations": 8}), ("trivial_augment", {}), ("aug_mix", {})],
     "erasing": [("random_erasing", {"value": None})],
     "normalize": [("normalize", NORMALIZED)],
     "bfloat16": [("normalize", {"scale": 255.0, "dtype": "bfloat16"})],
