@@ -27,6 +27,9 @@ from infeed_server.order.sample_order import KEY_DOMAIN, to_key
 MIX_DOMAIN = 16
 """Hash domain of blocks and of the seeds of parts."""
 
+_AT_ONCE = 4096
+"""Positions that are computed at once, at least: NumPy takes as long for a short block or epoch."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MixedOrder(SampleOrder):
@@ -39,6 +42,9 @@ class MixedOrder(SampleOrder):
     restarts: bool = False
     max_epochs: tuple[int, ...] = ()
     """Epochs that each part may have at most; empty: any number."""
+
+    def __hash__(self) -> int:
+        return hash((self.seed, self.count))  # not of all weights: each batch looks pages up
 
     @property
     def length(self) -> int:
@@ -76,14 +82,14 @@ class MixedOrder(SampleOrder):
 
     def visited(self, positions: Positions) -> tuple[Positions, Positions]:
         index, turns = np.empty_like(positions), np.empty_like(positions)
-        epochs = positions // self.count
-        numbers = positions - epochs * self.count + self._first(epochs)
-        blocks = numbers // self.mixture.block
-        for epoch, block in sorted({*zip(epochs.tolist(), blocks.tolist(), strict=True)}):
-            inside = (epochs == epoch) & (blocks == block)
-            samples, found = _block_samples(self, epoch, block)
-            offsets = numbers[inside] - self._within(epoch, block)[0]
-            index[inside], turns[inside] = samples[offsets], found[offsets]
+        begins = positions - positions % self.span % self.page
+        places = np.argsort(begins, kind="stable")
+        cuts = np.flatnonzero(np.diff(begins[places])) + 1
+        for some in np.split(places, cuts) if places.size else ():
+            begin = int(begins[some[0]])
+            samples, found = _page_samples(self, begin)
+            offsets = positions[some] - begin
+            index[some], turns[some] = samples[offsets], found[offsets]
         return index, turns
 
     def require(self, start: int, count: int) -> None:
@@ -113,8 +119,7 @@ class MixedOrder(SampleOrder):
 
     def keys(self, turns: Positions, index: Positions) -> Any:
         parts = self.parts_of(index)
-        seeds = np.array([order.seed for order in self.orders])[parts]
-        return to_key(combine(seeds, KEY_DOMAIN, turns, index - self.begins[parts]))
+        return to_key(combine(self.seeds[parts], KEY_DOMAIN, turns, index - self.begins[parts]))
 
     def without(self, bad: Positions) -> SampleOrder:
         order = super().without(bad)
@@ -145,24 +150,35 @@ class MixedOrder(SampleOrder):
             for name, size in zip(self.mixture.names, self.sizes, strict=True)
         )
 
-    def block_turns(self, epoch: int, block: int) -> tuple[Positions, Positions]:
-        """Returns the part and the draw at each position of a block in an epoch."""
-        numbers = np.arange(*self._within(epoch, block))
+    @cached_property
+    def seeds(self) -> Positions:
+        return np.array([order.seed for order in self.orders])
+
+    def turns_at(self, positions: Positions) -> tuple[Positions, Positions]:
+        """Returns the part and the draw at each of consecutive positions, which begin and end with
+        a block. An epoch ends a block: so it has the turns of its own numbers."""
+        epochs = positions // self.count
+        numbers = positions - self.count * epochs * self.restarts
+        blocks = numbers // self.mixture.block
+        is_first = (np.diff(epochs, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0)
+        piece, firsts = np.cumsum(is_first), np.flatnonzero(is_first)
         parts, draws = self.mixture.at(numbers)
-        hashes = combine(self.seed, MIX_DOMAIN, epoch, block, np.arange(len(numbers)))
-        permuted, kept = parts[np.argsort(hashes, kind="stable")], np.empty_like(draws)
-        kept[np.argsort(permuted, kind="stable")] = draws[np.argsort(parts, kind="stable")]
+        places = np.arange(len(positions)) - firsts[piece - 1]
+        hashes = combine(self.seed, MIX_DOMAIN, epochs, blocks, places)
+        permuted, kept = parts[np.lexsort((hashes, piece))], np.empty_like(draws)
+        kept[np.lexsort((permuted, piece))] = draws[np.lexsort((parts, piece))]
         return permuted, kept
 
-    def _first(self, epoch: Any) -> Any:
-        """Returns the first number in the schedule of an epoch."""
-        return epoch * self.count * (not self.restarts)
+    @cached_property
+    def page(self) -> int:
+        """The positions of a page, which are computed at once: whole blocks."""
+        return -(-_AT_ONCE // self.mixture.block) * self.mixture.block
 
-    def _within(self, epoch: int, block: int) -> tuple[int, int]:
-        """Returns the first number of a block in an epoch, and the one behind its last: a block in
-        which an epoch ends is two, so that an epoch has the turns of its own numbers."""
-        first, begin = self._first(epoch), block * self.mixture.block
-        return max(begin, first), min(begin + self.mixture.block, first + self.count)
+    @cached_property
+    def span(self) -> int:
+        """The positions at whose multiples a page begins: whole epochs, if each begins with a
+        block."""
+        return self.count * max(1, self.page // self.count) if self.restarts else 1 << 62
 
     def _peers(self, index: Positions) -> tuple[Any, Any]:
         parts = self.parts_of(index)
@@ -172,7 +188,8 @@ class MixedOrder(SampleOrder):
         self, part: int, epoch: int, index: Positions
     ) -> tuple[Positions, Positions, Positions]:
         """Returns what `visits` does, of samples of one part."""
-        size, first, before = self.sizes[part], self._first(epoch), epoch * self.restarts
+        size, before = self.sizes[part], epoch * self.restarts
+        first = (epoch - before) * self.count  # of the epoch's numbers
         begin, end = (int(self.mixture.counts(n)[part]) for n in (first, first + self.count))
         turns, local = range(begin // size, -(-end // size)), index - self.begins[part]
         drawn = [self.orders[part].offsets(turn + before, local) + turn * size for turn in turns]
@@ -180,23 +197,31 @@ class MixedOrder(SampleOrder):
         is_here = (begin <= draws) & (draws < end)
         ids, turn_of = np.tile(index, len(turns)), np.repeat(np.array(turns, np.int64), len(index))
         draws = draws[is_here]
-        blocks, offsets = self.mixture.numbers(part, draws) // self.mixture.block, draws.copy()
+        numbers = self.mixture.numbers(part, draws)
+        blocks, offsets = numbers // self.mixture.block, draws.copy()
         for block in np.unique(blocks).tolist():
-            parts, own = self.block_turns(epoch, block)
+            number = block * self.mixture.block
+            ends = max(number, first), min(number + self.mixture.block, first + self.count)
+            within = np.arange(*ends) - first
+            parts, own = self.turns_at(within + epoch * self.count)
             places, inside = np.flatnonzero(parts == part), blocks == block
-            place = places[draws[inside] - own[places[0]]]
-            offsets[inside] = place + self._within(epoch, block)[0] - first
+            offsets[inside] = within[places[draws[inside] - own[places[0]]]]
         return offsets, ids[is_here], turn_of[is_here] + before
 
 
 @lru_cache(maxsize=256)
-def _block_samples(order: MixedOrder, epoch: int, block: int) -> tuple[Positions, Positions]:
-    """Returns the samples and their turns at the positions of a block: 16 bytes a position."""
-    parts, draws = order.block_turns(epoch, block)
+def _page_samples(order: MixedOrder, begin: int) -> tuple[Positions, Positions]:
+    """Returns the samples and their turns at the positions of a page: 16 bytes a position."""
+    positions = np.arange(begin, min(begin + order.page, (begin // order.span + 1) * order.span))
+    parts, draws = order.turns_at(positions)
     turns, places = np.divmod(draws, np.array(order.sizes)[parts])
-    turns += epoch * order.restarts
-    pairs, which = np.unique(np.stack([parts, turns]), axis=1, return_inverse=True)
-    index = order.begins[parts] + _permuted(order, pairs.T, which.reshape(-1), places)
+    turns += positions // order.count * order.restarts
+    by_pair = np.lexsort((turns, parts))
+    pairs = np.stack([parts, turns], axis=1)[by_pair]
+    is_first = np.diff(pairs, axis=0, prepend=-1).any(axis=1)
+    which = np.empty_like(by_pair)
+    which[by_pair] = np.cumsum(is_first) - 1
+    index = order.begins[parts] + _permuted(order, pairs[is_first], which, places)
     return index, turns
 
 
@@ -206,9 +231,9 @@ def _permuted(
     """Returns the samples of parts at places; `pairs` are part and turn, and `which` has the pair
     of each place."""
     if order.mode == "global":
-        own = [order.orders[part] for part in pairs[:, 0].tolist()]
-        keys = np.stack([np.array([one.seed for one in own]), pairs[:, 1]], axis=1)
-        return images(places, which, [one.count for one in own], keys)
+        parts, turns = pairs.T
+        keys = np.stack([order.seeds[parts], turns], axis=1)
+        return images(places, which, np.array(order.sizes)[parts].tolist(), keys)
     result = np.empty_like(places)
     for number, (part, turn) in enumerate(pairs.tolist()):
         inside = which == number

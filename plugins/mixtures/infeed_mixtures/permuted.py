@@ -10,7 +10,6 @@ from infeed_server.order.permutation import (
     ROUNDS,
     SORTED_COUNT,
     Positions,
-    cached_permutation,
     half_widths,
 )
 
@@ -19,13 +18,21 @@ def images(values: Positions, which: Positions, counts: list[int], keys: Positio
     """Returns `permutation(counts[i], *keys[i]).forward(value)` of each value, whose i is in
     `which`."""
     result = np.empty_like(values)
-    large = np.array(counts)[which] > SORTED_COUNT
-    for number in np.unique(which[~large]).tolist():
-        inside = which == number
-        small = cached_permutation(counts[number], *keys[number].tolist())
-        result[inside] = small.forward(values[inside])
+    sizes = np.array(counts)
+    large = sizes[which] > SORTED_COUNT
+    small = np.where(sizes > SORTED_COUNT, 0, sizes)
+    begins = (np.cumsum(small) - small)[which]
+    result[~large] = _sorted_images(small, keys)[(begins + values)[~large]]
     result[large] = _Networks(counts, keys).forward(values[large], which[large])
     return result
+
+
+def _sorted_images(sizes: Positions, keys: Positions) -> Positions:
+    """Returns all images under permutations as `sorted_permutation`, one behind the other."""
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    elements = np.arange(len(owners)) - (np.cumsum(sizes) - sizes)[owners]
+    hashes = combine(*keys[owners].T, elements)
+    return elements[np.lexsort((hashes, owners))]
 
 
 class _Networks:

@@ -55,9 +55,9 @@ def test_each_sample_has_each_turn_once(block: int) -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("count", [72, 100, 31])
+@pytest.mark.parametrize("count", [72, 31, 1500, 5000])
 def test_the_inverse_names_every_visit(count: int, restarts: bool) -> None:
-    order = order_of((1, 0.5, 0.1), count=count, restarts=restarts and count == 31)
+    order = order_of((1, 0.5, 0.1), count=count, restarts=restarts and count != 72)
     index, turns = order.visited(np.arange(4 * count))
     for epoch in range(4):
         some = slice(epoch * count, (epoch + 1) * count)
