@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("torchdata")
 
 import torch.distributed as dist  # noqa: E402
 from tests.client.conftest import Server  # noqa: E402
