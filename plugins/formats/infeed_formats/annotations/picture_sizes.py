@@ -64,7 +64,7 @@ def warn_of_corners(
     """Warns of boxes beyond their pictures, as two corners in place of a corner and a size are."""
     rows = [row for row, one in enumerate(annotations) if one["image_id"] in sizes]
     edges = np.array([sizes[annotations[row]["image_id"]] for row in rows]).reshape(-1, 2)
-    beyond = np.array(rows)[(ends[rows] > edges + _OVERHANG).any(1)] if rows else []
+    beyond = np.array(rows, np.int64)[(ends[rows] > edges + _OVERHANG).any(1)]
     if len(beyond):
         ids = [str(annotations[row].get("id")) for row in beyond]
         log.warning(
