@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict, override
 
 from infeed.shared.errors import SourceError, format_path
+from infeed_formats.annotations.picture_sizes import picture_sizes, warn_of_corners
 from infeed_formats.annotations.rows import RowFields, refuse_repeated, warn_of_missing
 from infeed_server.config.model import explain
 from infeed_server.sources.images.fields import LabelsDefinition
@@ -28,9 +28,6 @@ log = logging.getLogger(__name__)
 
 KEYS = frozenset({"images", "annotations", "categories"})
 """Keys of such a file."""
-
-_LOOKED_AT = 8
-"""Pictures whose size is compared."""
 
 _Items = Sequence[Mapping[str, Any]]
 
@@ -90,7 +87,7 @@ class CocoLabels(LabelsDefinition):
         path = absolute_path(self.coco)
         content = _checked(path, read_coco(path))
         numbers = _image_numbers(path, content["images"], listing)
-        _refuse_other_sizes(path, content["images"], listing.root)
+        sizes = picture_sizes(path, content["images"], numbers, listing)
         categories = sorted(content["categories"], key=lambda category: category["id"])
         labels = {category["id"]: number for number, category in enumerate(categories)}
         for place, annotation in enumerate(content["annotations"]):
@@ -108,6 +105,7 @@ class CocoLabels(LabelsDefinition):
                 "multiply them by its width and height",
                 file=path,
             )
+        warn_of_corners(path, annotations, boxes[:, 2:], sizes)
         crowds = [one.get("iscrowd", 0) for one in annotations]
         fields: dict[str, npt.NDArray[Any]] = {
             "boxes": boxes.astype(np.float32),
@@ -174,26 +172,6 @@ def _image_numbers(path: str, images: _Items, listing: ImageListing) -> dict[Any
             file=path,
         )
     return numbers
-
-
-def _refuse_other_sizes(path: str, images: _Items, root: str) -> None:
-    """Raises `SourceError` where a picture has not the size that the file states: its boxes are of
-    another one. Looks at a few, which an annotation at another scale changes too."""
-    stated = [one for one in images if one.get("width") and one.get("height")]
-    for image in stated[:: -(-len(stated) // _LOOKED_AT) or 1]:
-        file = posixpath.join(root, image["file_name"])
-        try:
-            pixels = tf.io.decode_image(read_bytes(file), expand_animations=False)
-        except (tf.errors.OpError, SourceError):
-            continue  # a bad sample, later
-        height, width = pixels.shape[:2]
-        if {height, width} != {image["height"], image["width"]}:  # EXIF may turn it
-            raise SourceError(
-                f"{path} states {image['width']} x {image['height']} for {file}, which has "
-                f"{width} x {height}, so its boxes may be of another picture; scale them, or "
-                "delete width and height in the JSON if the boxes are right",
-                file=path,
-            )
 
 
 def _problem(

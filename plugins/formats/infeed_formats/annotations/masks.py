@@ -26,6 +26,7 @@ _HEADER = 26
 """Bytes of a PNG up to its bits and its kind of colours."""
 _KINDS = (0, 3)
 """Greys, and a palette."""
+_PALETTE = b"\x03"
 _GREYS = bytes(value for value in range(256) for _ in range(3))
 """The palette whose colours are the indices."""
 
@@ -35,7 +36,7 @@ class MaskLabels(LabelsDefinition):
 
     Field: `mask`, the encoded PNG of the same path below that folder as the image's below its own,
     for `decode_image` with `channels: 1`. It has greys of at most 8 bits, or a palette, whose
-    indices are the pixels then.
+    indices are the pixels then; so are the numbers of greys of less than 8 bits.
     """
 
     masks: PathString
@@ -118,10 +119,16 @@ def _problem(content: bytes) -> str:
 
 
 def with_indices(content: bytes) -> bytes:
-    """Returns a PNG whose palette, if it has one, is the indices as greys."""
-    if not content.startswith(_SIGNATURE):
+    """Returns a PNG whose palette, if it has one, is the indices as greys. Greys of less than 8
+    bits get one, or their numbers would be scaled to 255."""
+    if not content.startswith(_SIGNATURE) or len(content) < _HEADER:
         return content
     place, parts = len(_SIGNATURE), [_SIGNATURE]
+    bits, colours = content[_HEADER - 2 :][:2]
+    if bits < 8 and not colours:
+        header = b"IHDR" + content[16 : _HEADER - 1] + _PALETTE + content[_HEADER : _HEADER + 3]
+        parts += [_chunk(header), _chunk(b"PLTE" + _GREYS[: 3 << bits])]
+        place = _HEADER + 7
     while place + 12 <= len(content):
         length, kind = struct.unpack_from(">I4s", content, place)
         end = place + 12 + length
@@ -129,8 +136,12 @@ def with_indices(content: bytes) -> bytes:
             break
         part = content[place:end]
         if kind == b"PLTE":
-            part = struct.pack(">I", length) + kind + _GREYS[:length]
-            part += struct.pack(">I", zlib.crc32(part[4:]))
+            part = _chunk(kind + _GREYS[:length])
         parts += [part] * (kind not in (b"tRNS", b"gAMA", b"sRGB", b"iCCP"))
         place = end
     return b"".join([*parts, content[place:]])
+
+
+def _chunk(content: bytes) -> bytes:
+    """Returns a part of a PNG, from its kind and data."""
+    return struct.pack(">I", len(content) - 4) + content + struct.pack(">I", zlib.crc32(content))

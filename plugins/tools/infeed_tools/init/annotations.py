@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -20,14 +20,13 @@ from infeed_formats.annotations.coco import CocoLabels, read_coco
 from infeed_formats.annotations.masks import MaskLabels
 from infeed_formats.annotations.yolo import YoloLabels, read_names
 from infeed_server.sources.images.fields import LabelsDefinition
-from infeed_server.sources.images.listing import list_images
 from infeed_server.storage.files import abbreviate, expand_globs, is_remote, read_bytes
-from infeed_tools.init.draft import Draft
-from infeed_tools.init.listing import UnclearError, pipeline_name, relative, role, spread
-from infeed_tools.init.looks import ImageLook
+from infeed_tools.init.listing import UnclearError, relative, role, spread
 from infeed_tools.init.readings import Reading
 
 YOLO, MASKS = "yolo", "masks"
+log = logging.getLogger(__name__)
+
 ANNOTATED = {
     YOLO: "text files of lines `class x y width height`, named as most images of another",
     MASKS: "PNGs of 8 bits with few greys or a palette, named as most images of another",
@@ -58,12 +57,12 @@ def find_annotations(root: str, files: Sequence[str], images: Sequence[str]) -> 
     yolo = [
         (folder, YoloLabels(yolo=f"{root}/{other}", names=_names(root, inside)))
         for folder, other in _pairs(images, texts)
-        if _are_boxes([f"{root}/{file}" for file in texts if file.startswith(f"{other}/")])
+        if _are_boxes([f"{root}/{file}" for file in _beside(images, folder, texts, other)])
     ]
     masks = [
         (folder, MaskLabels(masks=f"{root}/{other}"))
         for folder, other in _pairs(images, pngs)
-        if _are_masks([f"{root}/{file}" for file in pngs if file.startswith(f"{other}/")])
+        if _are_masks([f"{root}/{file}" for file in _beside(images, folder, pngs, other)])
     ]
     found = [*_coco(root, files, images)]
     found += [Annotated(YOLO, "boxes of YOLO text files", yolo)] if yolo else []
@@ -90,56 +89,6 @@ def choose_annotated(
     raise UnclearError(f"{name}: the labels could be several; choose one", choices)
 
 
-def draft_annotated(root: str, reading: Annotated, target: Path) -> list[Draft]:
-    """Drafts the pipelines of a reading. Raises `SourceError` for labels that cannot be read."""
-    drafts = [_draft(root, folder, labels, target) for folder, labels in reading.parts]
-    boxes = [draft.targets["boxes"]["boxes"] for draft in drafts if "boxes" in draft.targets]
-    for options in boxes:
-        options["pad"] = max(other["pad"] for other in boxes)  # batches of all parts have one shape
-    return drafts
-
-
-def _draft(root: str, folder: str, labels: LabelsDefinition, target: Path) -> Draft:
-    path = posixpath.join(root, folder).rstrip("/")
-    listing = list_images(path)
-    read = labels.read(listing)
-    samples = len(listing.images) - len(read.missing)
-    shown: dict[str, Any] = {
-        key: relative(value, target) if key in labels.paths() else [*value]
-        for key, value in labels
-        if value
-    }
-    parts = [part for part in folder.split("/") if part not in ("images", "")]
-    name = pipeline_name("-".join([posixpath.basename(root), *parts]))
-    draft = Draft(name, {"images": relative(path, target), "labels": shown}, samples)
-    chosen = [f"{path}/{listing.images[number].path}" for number in spread(len(listing.images))]
-    look = ImageLook.at(chosen)
-    draft.add_image("image", "", look, ["label"])
-    draft.notes.clear()
-    steps = draft.transforms
-    steps[-1:-1] = [{"random_flip_left_right": {"field": "image"}}] * draft.is_for_training
-    if isinstance(labels, MaskLabels):
-        steps.insert(1, {"decode_image": {"field": "mask", "channels": 1}})
-        draft.fields["mask"], draft.label = "PNG of classes", "none"
-        draft.targets = {"mask": "mask"}
-    else:
-        fields = [name for name in read.columns if name != "boxes"]
-        is_yolo = isinstance(labels, YoloLabels)
-        most = max(1, getattr(read, "most", 1))
-        options = {"format": "xyxy", **({"normalized": True} if is_yolo else {})}
-        draft.targets = {"boxes": {"boxes": {**options, "with": fields, "pad": most}}}
-        if "keypoints" in fields:
-            draft.targets["keypoints"] = "keypoints"
-            draft.notes.append("keypoints: name left and right ones, to swap them: pairs")
-        draft.fields["boxes"] = f"float32 [n, 4], n up to {most}"
-        draft.fields |= dict.fromkeys(fields, "[n]")
-        draft.label, draft.classes = "label of each box", read.classes.get("label", ())
-    if read.missing:
-        some = abbreviate([listing.images[number].path for number in sorted(read.missing)])
-        draft.bad = f"{len(read.missing)} images have no labels: {some}"
-    return draft
-
-
 def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[Annotated]:
     """Yields a reading for each set of JSONs: the files of `train` and `val` are one."""
     beside = [f"{posixpath.dirname(root)}/{place}" for place in ("*.json", "annotations/*.json")]
@@ -160,6 +109,12 @@ def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[An
                 if names and f"/{image}".endswith(f"/{names[0]}")
             ]
             whole = [f for f in folders if known.issuperset(posixpath.join(f, n) for n in names)]
+            if len(whole) != 1 and file.startswith(f"{root}/") and names:
+                log.warning(
+                    "%s is COCO's, and is not taken: not all of its pictures, named like %r, are "
+                    "in one folder of %r, where they are named like %r; correct file_name",
+                    *(file, names[0], root, images[0]),
+                )
             if len(whole) == 1:
                 kind = "".join(c for c in posixpath.basename(file) if not c.isdigit())
                 for part in ("train", "val", "test", "dev"):
@@ -183,6 +138,13 @@ def _pairs(images: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, 
             if sum(stem in stems for stem in swapped) * 2 > len(mine):
                 for folder in sorted({_part(image, place) for image in mine}):
                     yield folder, _swap(folder, place, other)
+
+
+def _beside(images: Sequence[str], folder: str, files: Sequence[str], other: str) -> list[str]:
+    """Returns the files in another folder that have the place of an image in its own."""
+    stems = {posixpath.splitext(image)[0].removeprefix(folder) for image in images}
+    inside = [file for file in files if file.startswith(f"{other}/")]
+    return [file for file in inside if posixpath.splitext(file)[0].removeprefix(other) in stems]
 
 
 def _at(path: str, place: int) -> str:
@@ -226,14 +188,17 @@ def _are_masks(pngs: Collection[str]) -> bool:
     return bool(files)
 
 
-def _names(root: str, inside: Sequence[str]) -> str | None:
-    """Returns the YAML below a folder that has names of classes, if there is one."""
+def _names(root: str, inside: Sequence[str]) -> str | tuple[str, ...] | None:
+    """Returns the YAML below a folder that has names of classes, or the lines of a `classes.txt`,
+    if there is one."""
     for file in inside:
         if file.count("/") < 2 and file.endswith((".yaml", ".yml")):
             with suppress(SourceError):
                 read_names(f"{root}/{file}")
                 return f"{root}/{file}"
-    return None
+    listed = [file for file in inside if posixpath.basename(file) == "classes.txt"]
+    text = read_bytes(f"{root}/{listed[0]}").decode(errors="replace") if listed else ""
+    return tuple(text.split("\n")) if (text := text.strip()) else None
 
 
 def _places(reading: Annotated) -> str:

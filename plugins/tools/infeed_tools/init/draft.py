@@ -28,6 +28,9 @@ from infeed_tools.init.looks import (
 
 _DEFAULT_BATCH = 64
 
+REMOVED = "-without-label.infeed.txt"
+"""The end of the name of a file that lists samples to leave out."""
+
 
 @dataclass
 class Draft:
@@ -123,6 +126,12 @@ class Draft:
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Notes that fields are not served."""
         self.notes += [f"left out: {name}: {reason}" for name, reason in reasons.items()]
+
+    def leave_out_samples(self, samples: Sequence[str], what: str) -> None:
+        """Removes samples by a file beside the pipelines."""
+        self.remove = f"{self.name}{REMOVED}"
+        self.files[self.remove] = "".join(f"{sample}\n" for sample in samples)
+        self.notes.append(f"left out: {len(samples)} images {what}: {self.remove}")
 
     def definition(self) -> dict[str, Any]:
         """Returns the pipeline as the file has it."""

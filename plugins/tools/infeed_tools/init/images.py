@@ -17,13 +17,9 @@ from infeed_server.config.model import did_you_mean
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.sources.images.table import read_csv, read_json_lines, read_rows
 from infeed_server.storage.files import absolute_path, expand_globs, is_file
-from infeed_tools.init.annotations import (
-    ANNOTATED,
-    choose_annotated,
-    draft_annotated,
-    find_annotations,
-)
-from infeed_tools.init.draft import Draft, Starter
+from infeed_tools.init.annotated_drafts import draft_annotated
+from infeed_tools.init.annotations import ANNOTATED, choose_annotated, find_annotations
+from infeed_tools.init.draft import REMOVED, Draft, Starter
 from infeed_tools.init.listing import (
     common_folder,
     pipeline_name,
@@ -45,7 +41,8 @@ from infeed_tools.init.tables import Table, find_columns
 
 _EXAMPLES = 5
 _TABLES = (".csv", ".tsv", ".jsonl")
-_WRITTEN = _LABELS, _REMOVED = "-labels.infeed.csv", "-without-label.infeed.txt"
+_LABELS = "-labels.infeed.csv"
+_WRITTEN = (_LABELS, REMOVED)
 """The ends of the names of files that `init` writes, so that they are not taken for the user's, nor
 files of the user's for them."""
 
@@ -193,11 +190,9 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
     if labels:
         _add_labels(draft, labels, part, reading, target)
     if without := [image for image in images if image not in labels] if labels else []:
-        draft.remove, draft.samples = f"{name}{_REMOVED}", len(labels)
-        draft.files[draft.remove] = "".join(
-            f"{posixpath.basename(folder)}/{image}\n" for image in without
-        )
-        draft.notes.append(f"left out: {len(without)} images without a label: {draft.remove}")
+        draft.samples = len(labels)
+        names = [f"{posixpath.basename(folder)}/{image}" for image in without]
+        draft.leave_out_samples(names, "without a label")
     return draft
 
 

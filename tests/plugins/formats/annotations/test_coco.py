@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from infeed import SampleError, SourceError
 
@@ -80,14 +81,33 @@ def test_a_picture_that_is_not_named_is_a_bad_sample(open_labels: Any, written: 
         source.read(np.array([1]))
 
 
-def test_a_picture_of_another_size_than_stated_is_refused(open_labels: Any, written: Any) -> None:
+def test_a_picture_of_another_size_than_stated_is_refused(
+    open_labels: Any, written: Any, pictures: Path
+) -> None:
     content = coco()
     size = content["images"][0]
-    size["width"], size["height"] = 20, 40  # turned by EXIF
-    open_labels({"coco": written(content)})
-    size["width"] = 50
-    with pytest.raises(SourceError, match=r"states 50 x 40 for .*in/c.jpg, which has 40 x 20"):
+    size["width"], size["height"] = 20, 40
+    with pytest.raises(SourceError, match=r"states 20 x 40 for .*in/c.jpg, which has 40 x 20"):
         open_labels({"coco": written(content)})
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.new("RGB", (40, 20)).save(pictures / "in/c.jpg", exif=exif)
+    open_labels({"coco": written(content)})
+
+
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_boxes_beyond_their_pictures_are_counted(
+    open_labels: Any, written: Any, caplog: pytest.LogCaptureFixture, is_stated: bool
+) -> None:
+    content = coco(bbox=[20, 10, 20.9, 10])  # a part of a pixel beyond
+    if not is_stated:
+        del content["images"][0]["width"]
+    open_labels({"coco": written(content)})
+    assert not caplog.text
+    content["annotations"][0]["bbox"] = [30, 5, 38, 15]
+    open_labels({"coco": written(content)})
+    counts = "1 of 2" if is_stated else "1 of 3"
+    assert f"{counts} boxes go beyond their pictures by more than a pixel: 5; is" in caplog.text
 
 
 @pytest.mark.parametrize(

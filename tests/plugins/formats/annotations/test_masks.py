@@ -46,6 +46,12 @@ def test_pixels_are_classes_with_any_palette(
     np.testing.assert_array_equal(decode(parse(source, 0)["mask"])["mask"][..., 0], mask)
 
 
+def test_greys_of_one_bit_are_0_and_1(open_labels: Any, tmp_path: Path, parse: Parse) -> None:
+    write(tmp_path / "masks/a.png", mask=MASK > 2)
+    source = open_labels({"masks": "masks"})
+    np.testing.assert_array_equal(decode(parse(source, 0)["mask"])["mask"][..., 0], MASK > 2)
+
+
 def test_a_picture_without_a_mask_is_a_bad_sample(open_labels: Any, tmp_path: Path) -> None:
     write(tmp_path / "masks/in/c.png")
     source = open_labels({"masks": "masks"})

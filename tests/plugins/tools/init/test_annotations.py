@@ -26,13 +26,13 @@ def write_photos(folder: Path, *paths: str) -> None:
         Image.fromarray(pixels.astype(np.uint8)).save(folder / path)
 
 
-def write_coco(path: Path, *images: str, points: bool = False) -> None:
-    """Writes a JSON in which image n has n boxes."""
+def write_coco(path: Path, *images: str, points: bool = False, named: Any = None) -> None:
+    """Writes a JSON in which image n has n boxes; `named` are the names of points."""
     path.parent.mkdir(exist_ok=True)
     extra = {"keypoints": [5, 5, 2, 6, 6, 1]} if points else {}
     content = {
         "images": [{"id": number, "file_name": name} for number, name in enumerate(images)],
-        "categories": [{"id": 3, "name": "cat"}, {"id": 5, "name": "dog"}],
+        "categories": [{"id": 3, "name": "cat"}, {"id": 5, "name": "dog", "keypoints": named}],
         "annotations": [
             {"id": 1, "image_id": number, "category_id": 5, "bbox": [1, 2, 30, 40], **extra}
             for number in range(len(images))
@@ -75,6 +75,41 @@ def test_coco_with_two_parts(tmp_path: Path) -> None:
     assert val.targets == train.targets
 
 
+@pytest.mark.parametrize(
+    ("points", "pairs"),
+    [
+        (["left_eye", "right_eye"], [[0, 1]]),
+        (["RightEye2", "LeftEye2"], [[0, 1]]),
+        (["left_eye", "nose"], []),
+        (["top", "bright"], []),
+        (None, []),
+    ],
+)
+def test_key_points_are_mirrored_by_their_names(tmp_path: Path, points: Any, pairs: Any) -> None:
+    data = tmp_path / "photos"
+    write_photos(data, "a.jpg", "b.jpg")
+    write_coco(data / "instances.json", "a.jpg", "b.jpg", points=True, named=points)
+    (draft,) = drafts(data).values()
+    is_flipped = "random_flip_left_right" in names(draft.definition())
+    assert (draft.fields["keypoints"], is_flipped) == ("[n, 2, 3]", bool(pairs))
+    assert bool(pairs) != any("no random_flip_left_right" in note for note in draft.all_notes())
+    expected = {"keypoints": {"pairs": pairs}} if pairs else "keypoints"
+    assert draft.targets["keypoints"] == expected
+    serve(draft, tmp_path)
+
+
+def test_parts_in_one_folder_have_the_pictures_of_their_jsons(tmp_path: Path) -> None:
+    data = tmp_path / "photos"
+    write_photos(data, "images/a.jpg", "images/b.jpg", "images/c.jpg")
+    write_coco(data / "annotations/train.json", "a.jpg", "b.jpg")
+    write_coco(data / "annotations/val.json", "c.jpg")
+    train, val = drafts(data).values()
+    assert (train.name, train.samples) == ("photos-train", 2)
+    assert (val.name, val.samples) == ("photos-val", 1)
+    assert val.files == {"photos-val-without-label.infeed.txt": "images/a.jpg\nimages/b.jpg\n"}
+    assert val.definition()["remove"] == {"samples": next(iter(val.files)), "then": "shrink"}
+
+
 def test_two_jsons_of_one_folder_are_asked_for(tmp_path: Path) -> None:
     data = tmp_path / "photos"
     write_photos(data, "a.jpg", "b.jpg")
@@ -88,12 +123,15 @@ def test_two_jsons_of_one_folder_are_asked_for(tmp_path: Path) -> None:
     assert serve(draft, tmp_path)["keypoints"] == (1, 2, 3)
 
 
-def test_a_json_that_names_other_pictures_is_no_reading(tmp_path: Path) -> None:
+def test_a_json_that_names_other_pictures_is_no_reading(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = tmp_path / "photos"
     write_photos(data, "a.jpg")
     write_coco(data / "instances.json", "a.jpg", "gone.jpg")
     (draft,) = drafts(data).values()
     assert "labels" not in draft.source
+    assert "instances.json is COCO's, and is not taken: not all of its pictures" in caplog.text
 
 
 def test_class_folders_beside_boxes_are_asked_for(tmp_path: Path) -> None:
@@ -128,6 +166,18 @@ def test_yolo(tmp_path: Path, layout: str) -> None:
     assert serve(train, tmp_path)["boxes"] == (2, 4)
 
 
+@pytest.mark.parametrize("text", ["cat\ndog\n", ""])
+def test_classes_of_yolo_without_a_yaml(tmp_path: Path, text: str) -> None:
+    data = tmp_path / "yolo"
+    write_photos(data, "images/a.jpg")
+    (data / "labels").mkdir()
+    (data / "labels/a.txt").write_text("1 0.5 0.5 0.5 0.5\n")
+    (data / "labels/classes.txt").write_text(text)
+    (draft,) = drafts(data).values()
+    assert draft.classes == (("cat", "dog") if text else ())
+    assert bool(text) != any("numbers without names" in note for note in draft.all_notes())
+
+
 @pytest.mark.parametrize("names", [("images", "masks"), ("JPEGImages", "SegmentationClass")])
 def test_masks(tmp_path: Path, names: Any) -> None:
     data = tmp_path / "pets"
@@ -139,6 +189,7 @@ def test_masks(tmp_path: Path, names: Any) -> None:
     (draft,) = drafts(data).values()
     assert draft.source["labels"] == {"masks": f"pets/{names[1]}"}
     assert not [*draft.all_notes()]
+    assert draft.fields["mask"] == "PNG of classes, values of 2 masks: 0, 1, 2"
     assert serve(draft, tmp_path) == {"image": (128, 128, 3), "mask": (128, 128, 1)}
 
 

@@ -1,0 +1,74 @@
+"""Sizes of annotated pictures, as a COCO JSON states them and as they are, beside their boxes."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from infeed.shared.errors import SourceError
+from infeed_server.sources.images.listing import ImageListing
+from infeed_server.storage.files import abbreviate, read_bytes
+from infeed_server.transforms.images.orientation import orientations
+
+log = logging.getLogger(__name__)
+
+_LOOKED_AT = 8
+"""Pictures whose size is compared."""
+
+_TURNED = 5
+"""The orientation of EXIF from which on width and height are exchanged."""
+
+_OVERHANG = 1
+"""Pixels beyond a picture that are usual: edges are rounded."""
+
+_Items = Sequence[Mapping[str, Any]]
+
+
+def picture_sizes(
+    path: str, images: _Items, numbers: Mapping[Any, int], listing: ImageListing
+) -> dict[Any, tuple[int, int]]:
+    """Returns width and height by the id of a picture, where the file states them or the picture is
+    among the few that are looked at. Raises `SourceError` where one has not the size stated: its
+    boxes are of another one, and an annotation at another scale changes those few too."""
+    stated = [one for one in images if one.get("width") and one.get("height")]
+    sizes = {image["id"]: (image["width"], image["height"]) for image in stated}
+    looked_at = stated or images
+    for image in looked_at[:: -(-len(looked_at) // _LOOKED_AT) or 1]:
+        file = posixpath.join(listing.root, listing.images[numbers[image["id"]]].path)
+        try:
+            content = read_bytes(file)
+            height, width = tf.io.decode_image(content, expand_animations=False).shape[:2]
+        except (tf.errors.OpError, SourceError):
+            continue  # a bad sample, later
+        known = sizes.setdefault(image["id"], (width, height))
+        is_turned = orientations(np.array([content], object))[0] >= _TURNED
+        if known != (width, height) and not (is_turned and known == (height, width)):
+            raise SourceError(
+                f"{path} states {known[0]} x {known[1]} for {file}, which has {width} x {height}, "
+                "so its boxes may be of another picture; scale them, or delete width and height in "
+                "the JSON if the boxes are right",
+                file=path,
+            )
+    return sizes
+
+
+def warn_of_corners(
+    path: str, annotations: _Items, ends: npt.NDArray[Any], sizes: Mapping[Any, tuple[int, int]]
+) -> None:
+    """Warns of boxes beyond their pictures, as two corners in place of a corner and a size are."""
+    rows = [row for row, one in enumerate(annotations) if one["image_id"] in sizes]
+    edges = np.array([sizes[annotations[row]["image_id"]] for row in rows]).reshape(-1, 2)
+    beyond = np.array(rows, np.int64)[(ends[rows] > edges + _OVERHANG).any(1)]
+    if len(beyond):
+        ids = [str(annotations[row].get("id")) for row in beyond]
+        log.warning(
+            "%s: %d of %d boxes go beyond their pictures by more than a pixel: %s; is each bbox "
+            "[x, y, width, height]?",
+            *(path, len(beyond), len(rows), abbreviate(ids)),
+        )
