@@ -217,9 +217,9 @@ class Feed(Iterator[Batch]):
         return self._prefetcher.stats(has_ended=self._ended, closed=self._closed)
 
     def follow(self, earlier: Stats) -> None:
-        """Adds the statistics of earlier feeds to `stats`, for adapters with a feed for each
-        pass."""
-        self._recorder.earlier = earlier
+        """Adds the statistics of earlier feeds to `stats`, where each pass has a feed; before the
+        first batch."""
+        self._recorder.earlier = earlier if earlier.steps else None
 
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits in `next`."""

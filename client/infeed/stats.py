@@ -80,25 +80,23 @@ class Stats:
     """The verdict on the last seconds, in its parts."""
 
     def after(self, earlier: Stats) -> Stats:
-        """Returns the statistics of this feed and the feeds before it, without the time between
-        them. The wait for this feed's first batch counts like any other."""
-        first = (self.first_batch_seconds,) * bool(self.steps)
-        waits = (*earlier.waits, *first, *self.waits)[-_MAX_WAITS:]
+        """Returns the statistics of this feed and of those before it, without the time between
+        them."""
+        waits = (*earlier.waits, *self.waits)[-_MAX_WAITS:]
         p50, p99 = _quantiles(waits)
-        seconds = earlier.seconds + sum(first) + self.seconds
-        waited = earlier.wait_share * earlier.seconds + sum(first) + self.wait_share * self.seconds
+        seconds = earlier.seconds + self.seconds
+        waited = earlier.wait_share * earlier.seconds + self.wait_share * self.seconds
         per_second = 1 / (seconds or 1.0)
         bytes_sum = earlier.bytes_per_second * earlier.seconds + self.bytes
         sample_sum = earlier.samples_per_second * earlier.seconds + self.samples
         sums = {name: getattr(earlier, name) + getattr(self, name) for name in _SUMS}
-        sums["starved_steps"] += sum(wait > STARVED_THRESHOLD_SECONDS for wait in first)
         return replace(
             self,
             **sums,
             first_batch_seconds=earlier.first_batch_seconds,
             wait_p50_seconds=p50,
             wait_p99_seconds=p99,
-            wait_max_seconds=max(earlier.wait_max_seconds, *first, self.wait_max_seconds),
+            wait_max_seconds=max(earlier.wait_max_seconds, self.wait_max_seconds),
             wait_share=waited * per_second,
             bytes_per_second=bytes_sum * per_second,
             samples_per_second=sample_sum * per_second,
@@ -190,7 +188,8 @@ class StatsRecorder:
         """The monotonic time at which the current wait began, if the trainer is waiting."""
         self._waits: deque[float] = deque(maxlen=_MAX_WAITS)
         self.earlier: Stats | None = None
-        """Statistics of earlier feeds, which `stats` includes."""
+        """The statistics of feeds before this one that `stats` includes: then the wait for its
+        first batch is one like the others."""
 
     def record(self, requested_at: float, received_at: float, progress: Progress) -> None:
         """Records the wait for one batch, once, and the progress after it."""
@@ -201,8 +200,10 @@ class StatsRecorder:
         wait = received_at - requested_at
         self.last_at = received_at
         if progress.steps == 1:
-            self._first_at, self._first_wait, self._first = received_at, wait, progress
-            return
+            if self.earlier is None:
+                self._first_at, self._first_wait, self._first = received_at, wait, progress
+                return
+            self._first_at = requested_at
         self._waited += wait
         self._longest = max(self._longest, wait)
         self._starved += wait > STARVED_THRESHOLD_SECONDS
@@ -210,15 +211,15 @@ class StatsRecorder:
 
     @property
     def first_at(self) -> float | None:
-        """The monotonic time of the first batch; nothing is counted before it."""
+        """The monotonic time from which on steps and waits are counted, once there is a batch."""
         return self._first_at if self._last.steps else None
 
     def counters(self, now: float) -> dict[str, float]:
-        """Returns steps and waits since the first batch, including the current wait."""
+        """Returns the steps and waits since `first_at`, with the current wait."""
         since = self.waiting_since
         waiting = 0.0 if since is None or not self._last.steps else max(0.0, now - since)
         return {
-            "steps": max(0, self._last.steps - 1),
+            "steps": self._last.steps - self._first.steps,
             "wait_seconds": self._waited + waiting,
             "starved_steps": self._starved,
         }

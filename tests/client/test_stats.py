@@ -14,9 +14,10 @@ from infeed.shared.verdict import judge
 from infeed.stats import Progress, Stats, StatsRecorder
 
 
-def stats_of(waits: list[float], work: float) -> Stats:
+def stats_of(waits: list[float], work: float, earlier: Stats | None = None) -> Stats:
     """Returns the statistics of a run with `work` seconds between the waits."""
     recorder, now, progress = StatsRecorder(), 100.0, Progress()
+    recorder.earlier = earlier
     for wait in waits:
         progress = progress.plus(4, 1000)
         recorder.record(now, now + wait, progress)
@@ -66,8 +67,10 @@ def test_long_waits() -> None:
 def test_statistics_of_feeds_one_after_the_other() -> None:
     """Three short passes: no time between them counts, and the later first batches do."""
     report = TrainerReport(seconds=1.5, steps=10, wait_seconds=0.6, total_steps=11, streams=2)
-    one = dataclasses.replace(stats_of([5.0] + [0.03] * 10, work=0.01), report=report)
-    whole = one.after(one.after(one))
+    whole = None
+    for _ in range(3):
+        whole = stats_of([5.0] + [0.03] * 10, work=0.01, earlier=whole)
+    assert whole is not None
     assert (whole.steps, whole.samples, whole.bytes) == (33, 132, 33_000)
     assert (whole.reconnects, whole.starved_steps) == (6, 32)
     assert whole.first_batch_seconds == pytest.approx(5.0)
@@ -79,7 +82,13 @@ def test_statistics_of_feeds_one_after_the_other() -> None:
     assert (merged.seconds, merged.steps, merged.total_steps, merged.streams) == (4.5, 30, 33, 2)
     assert judge([RankReport(0, merged)], 1, []).level == "highly input-bound"
     long = dataclasses.replace(report, seconds=10.0)
-    assert long.after(report) == long
+    assert long.after(report) == dataclasses.replace(long, total_steps=22)
+    # Of many passes, those of the last seconds count.
+    merged = report
+    for _ in range(20):
+        merged = report.after(merged)
+    assert (merged.seconds, merged.total_steps) == (pytest.approx(10.0), 231)
+    assert merged.wait_share == pytest.approx(0.4)
 
 
 def test_text_begins_with_the_verdict() -> None:

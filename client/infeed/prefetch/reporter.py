@@ -52,12 +52,14 @@ class Reporter:
         with self._lock:
             counters = self._counters(now)
             if self._window.is_empty:
-                zero = dict.fromkeys(self._recorder.counters(now), 0)
-                self._window.sample(first_at, {**counters, **zero})
+                begun = counters if self._recorder.earlier else self._recorder.counters(now)
+                self._window.sample(first_at, {**counters, **dict.fromkeys(begun, 0)})
             self._window.sample(now, counters)
 
     def report(self, *, has_ended: bool = False) -> TrainerReport:
-        """Returns the report on the last seconds, up to the last batch if the feed has ended."""
+        """Returns the report of the last seconds: up to the last batch, if the feed has ended."""
+        if self._window.is_empty:  # a feed can receive all of its batches before the first is taken
+            self.sample()
         now = self._recorder.last_at if has_ended else time.monotonic()
         with self._lock:
             seconds, grown = self._window.difference(now, self._counters(now))

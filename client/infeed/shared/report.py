@@ -19,10 +19,10 @@ REPORT_INTERVAL_SECONDS = 1.0
 R = TypeVar("R", "TrainerReport", "ServerReport")
 
 _TRAINER_SUMS = (
-    *("seconds", "steps", "wait_seconds", "starved_steps", "total_steps"),
+    *("seconds", "steps", "wait_seconds", "starved_steps"),
     *("receive_seconds", "cpu_seconds", "finish_seconds", "bytes"),
 )
-"""Figures of a trainer's report that add up over several feeds."""
+"""Figures of a trainer's report that grow in its seconds."""
 
 _MAX_VALUE = 1 << 62
 
@@ -67,10 +67,16 @@ class TrainerReport:
         return mean if mean >= _MIN_STEP_SECONDS else 0.0
 
     def after(self, earlier: TrainerReport) -> TrainerReport:
-        """Returns the last seconds of two feeds, one after the other."""
-        if self.seconds >= WINDOW_SECONDS:
-            return self
-        sums = {name: getattr(earlier, name) + getattr(self, name) for name in _TRAINER_SUMS}
+        """Returns the last seconds of two feeds, one after the other: of the earlier one as much
+        as a window lacks, but at least two steps."""
+        share = 0.0
+        if self.seconds < WINDOW_SECONDS and earlier.seconds:
+            lacking = (WINDOW_SECONDS - self.seconds) / earlier.seconds
+            share = min(1.0, max(lacking, 2 / max(1, earlier.steps)))
+        sums: dict[str, Any] = {"total_steps": earlier.total_steps + self.total_steps}
+        for name in _TRAINER_SUMS:
+            own, part = getattr(self, name), share * getattr(earlier, name)
+            sums[name] = own + (round(part) if isinstance(own, int) else part)
         return replace(self, **sums)
 
     def to_proto(self) -> stream_pb2.TrainerReport:

@@ -77,6 +77,7 @@ def judge(
         steps = max((rank.report.total_steps for rank in ranks), default=0)
         detail = f"{steps} batch{'es' * (steps != 1)} taken"
         detail += ", none in the seconds measured" * (steps > 1)
+        detail += f"; ask again when the training has run for {MIN_SECONDS:g} s"
         if taken:  # rounded down, so that it does not read as enough
             seconds = math.floor(10 * seconds) / 10
             detail = f"{seconds:.1f} s measured, at least {MIN_SECONDS:g} s are needed"

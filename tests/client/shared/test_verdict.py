@@ -49,15 +49,19 @@ def test_levels_are_those_of_the_profiler(share: float, level: str) -> None:
     assert str(verdict).startswith(f"{level}: the trainer waited {100 * share:.1f} % of the time")
 
 
+ASK = "ask again when the training has run for 3 s"
+
+
 def test_no_verdict_before_two_batches() -> None:
-    assert str(judge([], 1, [])) == "no verdict yet: 0 batches taken"
+    assert str(judge([], 1, [])) == f"no verdict yet: 0 batches taken; {ASK}"
     one = TrainerReport(total_steps=1)
-    assert str(judge([rank(one)], 1, [SERVER])) == "no verdict yet: 1 batch taken"
+    assert str(judge([rank(one)], 1, [SERVER])) == f"no verdict yet: 1 batch taken; {ASK}"
 
 
 def test_no_verdict_on_a_feed_that_rests() -> None:
     verdict = judge([rank(TrainerReport(total_steps=10))], 1, [SERVER])
-    assert str(verdict) == "no verdict yet: 10 batches taken, none in the seconds measured"
+    text = f"no verdict yet: 10 batches taken, none in the seconds measured; {ASK}"
+    assert str(verdict) == text
 
 
 def test_job_is_judged_by_its_worst_rank() -> None:

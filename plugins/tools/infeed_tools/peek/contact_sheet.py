@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from infeed.batch import Batch
 from infeed.cli.output import problem_of
@@ -28,6 +29,7 @@ _MIN_WIDTH = 64
 _FONT_SIZE = 12
 _GAP = 4
 _MAX_LABEL_LENGTH = 16
+_MAX_SHARES = 3
 
 
 def write_sheet(path: Path, batch: Batch, spec: PipelineSpec) -> None:
@@ -107,7 +109,8 @@ def row_count(batch: Batch, spec: PipelineSpec, name: str, slot: int) -> int | N
 
 
 def label_text(value: Any, names: Sequence[str] = (), rows: int | None = None) -> str:
-    """Returns a label as text, with its name; of a one-hot vector the class, of `rows` those."""
+    """Returns a label as text, with its name; of a one-hot vector the class, of one with shares the
+    largest, of `rows` those."""
     if rows is not None:
         return f"[{', '.join(label_text(one, names) for one in value[:rows])}]"
     label = np.asarray(value)
@@ -115,10 +118,27 @@ def label_text(value: Any, names: Sequence[str] = (), rows: int | None = None) -
         value = label = np.asarray(label.argmax())
     if not label.ndim and label.dtype.kind in "iu" and 0 <= label < len(names):
         value = f"{label} {names[int(label)]}"
+    if label.ndim == 1 and label.dtype.kind not in "OSU":
+        shares = label.astype(np.float64)
+        has_each = len(shares) == len(names) or np.isclose(shares.sum(), 1, atol=0.01)
+        if has_each and ((shares >= 0) & (shares <= 1)).all():
+            return _shares_text(shares, names)
     if label.ndim:
         return f"of shape {list(label.shape)}"
     if isinstance(value, bytes):
         text = value.decode(errors="replace")
     else:
         text = f"{label:.6g}" if label.dtype.kind == "f" else str(value)
+    return _short(text)
+
+
+def _shares_text(shares: npt.NDArray[np.float64], names: Sequence[str]) -> str:
+    """Returns the largest shares of classes, with their names."""
+    found = [n for n in np.argsort(-shares, kind="stable").tolist() if shares[n]]
+    classes = (_short(names[n]) if n < len(names) else f"class {n}" for n in found[:_MAX_SHARES])
+    parts = [f"{shares[n]:.2g} {name}" for n, name in zip(found, classes, strict=False)]
+    return ", ".join(parts + ["..."] * (len(found) > _MAX_SHARES)) or "no class"
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _MAX_LABEL_LENGTH else f"{text[: _MAX_LABEL_LENGTH - 3]}..."

@@ -311,9 +311,14 @@ def test_statistics_are_those_of_all_passes() -> None:
             stats = data.stats()
             assert (stats.steps, stats.samples) == (number * STEPS, number * STEPS * 4)
             assert stats.report.total_steps == stats.steps
+            assert stats.report.steps == stats.steps - 1
             assert len(stats.waits) == stats.steps - 1
         iter(data)  # ends the last pass
         assert data.stats().steps == stats.steps
+        state = data.state_dict()
+    with dataset(epochs=1, state=state) as data:
+        assert len(ids(data)) == STEPS  # the feed at the end of the last pass gave no batch
+        assert data.stats().first_batch_seconds > 0
 
 
 def test_feed_is_refused_for_the_target_with_the_remedy() -> None:

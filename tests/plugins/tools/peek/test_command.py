@@ -116,6 +116,22 @@ def test_labels_of_other_types_are_short(value: Any, text: str) -> None:
     assert contact_sheet.label_text(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([0.21, 0.0, 0.79], "0.79 cat, 0.21 ant"),
+        ([0.0, 1.0, 1.0], "1 bee, 1 cat"),
+        ([0.0, 0.0, 0.0], "no class"),
+        ([0.02, 0.9, 0.04, 0.04], "0.9 bee, 0.04 cat, 0.04 class 3, ..."),
+        ([0.5, 3.0, 0.0], "of shape [3]"),
+        ([0.5, 3.0], "of shape [2]"),
+    ],
+)
+def test_shares_of_classes_have_their_names(value: list[float], text: str) -> None:
+    label = np.array(value, np.float32)
+    assert contact_sheet.label_text(label, ("ant", "bee", "cat")) == text
+
+
 def test_a_batch_without_images_is_refused() -> None:
     batch, spec = batch_and_spec(FakeTransport({"x": np.zeros(8)}, name="photos", batch_size=2))
     with pytest.raises(InvalidRequestError, match=r"no field has images.*x: float64\[\]"):
