@@ -99,7 +99,7 @@ def test_chosen_fields_are_in_their_order() -> None:
         ({"fields": ("x", "lable")}, "'lable' is no field of 'fake'.*; its fields: x$"),
         ({"fields": "x"}, r'fields must be names of fields, as \("image", "label"\), not \'x\''),
         ({"fields": ()}, "fields must be names of fields"),
-        ({"fields": ("x", 1)}, "fields must be a str"),
+        ({"fields": ("x", 1)}, "fields must be a nonempty str"),
         ({"fields": ("x",), "mask": "kept"}, r"mask='kept' is not in fields=\('x',\)"),
     ],
 )
