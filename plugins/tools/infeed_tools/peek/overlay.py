@@ -53,7 +53,7 @@ def draw_target(
                 draw.rectangle(corners.tolist(), outline=colour, width=2)
                 if 0 <= label < len(names):
                     place = tuple((corners[:2] + 3).tolist())
-                    draw.text(place, names[label], colour, stroke_width=1, stroke_fill="black")
+                    draw.text(place, names[label], "white", stroke_width=1, stroke_fill="black")
         return picture
     for point in values.reshape(-1, values.shape[-1]):
         if values.shape[-1] == 2 or point[2] > 0:

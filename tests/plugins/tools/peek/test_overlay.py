@@ -56,7 +56,7 @@ def test_a_box_has_the_name_of_its_class() -> None:
     assert not drawn(target, 4, **rows)[inside].any()
     assert drawn(target, 4, ("cat", "dog"), **rows)[inside].any()
     on_white = drawn(target, 4, ("cat", "dog"), 255, **rows)[inside]
-    assert (on_white == 0).all(-1).any()  # an outline, for any picture behind it
+    assert (on_white == 0).all(-1).any()
 
 
 def test_points_that_are_seen_are_dots() -> None:
