@@ -48,17 +48,20 @@ def refuse_left_targets(
             continue
         beside = [other for _, other in steps[place + 1 : place + 2]]
         moved = {name for one in beside if isinstance(one, MoveTargets) for name in one.targets}
-        for name in origins[place].keys() - moved:
-            known = shown.get(origin := origins[place][name])
-            if known is None or known.picture != movement.field or origin not in sent:
-                continue
-            if known.kind == "mask" and isinstance(movement, Resize):
-                continue
-            target = _with_rows(known, name, stages[place])
+        left = {
+            name: known
+            for name, origin in origins[place].items()
+            if name not in moved and origin in sent and (known := shown.get(origin)) is not None
+            if known.picture == movement.field
+            if not (known.kind == "mask" and isinstance(movement, Resize))
+        }
+        if left:
+            names = ", ".join(left)
+            targets = [f"{n}: {_with_rows(known, n, stages[place])}" for n, known in left.items()]
             with within("transforms", ordinal):
                 raise step.error(
-                    f"{name!r} holds the {known.kind} of {movement.field!r}, and would not move "
-                    f"with it; write targets: {{{name}: {target}}}, or drop the field"
+                    f"{names} of {movement.field!r} would not move with it; write targets: "
+                    f"{{{', '.join(targets)}}}, or drop what is not needed"
                 )
 
 

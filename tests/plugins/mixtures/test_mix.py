@@ -118,7 +118,9 @@ def test_a_mixture_moves_the_targets_of_its_parts() -> None:
         }
         return plan_of(mix, flips[1:], **options)
 
-    with pytest.raises(ConfigError, match=r"'boxes' holds the boxes .* xyxy, with: \[\], pad: 2"):
+    with pytest.raises(
+        ConfigError, match=r"boxes of 'image' would not .* xyxy, with: \[\], pad: 2"
+    ):
         plan({"pad": 2})
     with pytest.raises(ConfigError, match=r"mix.b.targets.boxes: 'boxes' is boxes: .* write both"):
         plan({"pad": 2, "normalized": True}, targets=TARGETS)

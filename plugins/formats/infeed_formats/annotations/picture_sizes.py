@@ -14,15 +14,14 @@ import tensorflow as tf
 from infeed.shared.errors import SourceError
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.storage.files import abbreviate, read_bytes
-from infeed_server.transforms.images.orientation import orientations
 
 log = logging.getLogger(__name__)
 
 _LOOKED_AT = 8
 """Pictures whose size is compared."""
 
-_TURNED = 5
-"""The orientation of EXIF from which on width and height are exchanged."""
+_EXIF = b"Exif\0\0"
+"""Begins what may turn a picture when it is shown, so that width and height are exchanged."""
 
 _OVERHANG = 1
 """Pixels beyond a picture that are usual: edges are rounded."""
@@ -47,8 +46,8 @@ def picture_sizes(
         except (tf.errors.OpError, SourceError):
             continue  # a bad sample, later
         known = sizes.setdefault(image["id"], (width, height))
-        is_turned = orientations(np.array([content], object))[0] >= _TURNED
-        if known != (width, height) and not (is_turned and known == (height, width)):
+        may_be_turned = _EXIF in content and known == (height, width)
+        if known != (width, height) and not may_be_turned:
             raise SourceError(
                 f"{path} states {known[0]} x {known[1]} for {file}, which has {width} x {height}, "
                 "so its boxes may be of another picture; scale them, or delete width and height in "

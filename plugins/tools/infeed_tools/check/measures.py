@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -26,10 +26,16 @@ class Measures:
     """Stage and name of each field, with the type and shape that all samples have there."""
     class_fields: tuple[str, ...]
     """Fields of the source whose values can be classes: single integers and byte strings."""
+    mask_stages: Mapping[str, int]
+    """Masks of bytes, and the stage that first has each."""
 
     @classmethod
     def of(
-        cls, columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
+        cls,
+        columns: Specs,
+        parse: Callable[[Sample], Sample],
+        steps: Sequence[Step],
+        masks: Collection[str] = (),
     ) -> Measures:
         """Traces the steps. Raises `ConfigError` and `UserCodeError`."""
         stages = sample_graph.trace_columns(columns, parse, steps).stages
@@ -41,7 +47,12 @@ class Measures:
             names = [name for name in after if not name.startswith(SIZE)]
             names = [name for name in names if touched is None or name in touched]
             fields += [(number, name, after[name]) for name in names]
-        return cls(parse, tuple(steps), tuple(fields), _class_fields(stages[0]))
+        mask_stages = {
+            name: number
+            for number, name, spec in reversed(fields)
+            if name in masks and spec.dtype == tf.uint8
+        }
+        return cls(parse, tuple(steps), tuple(fields), _class_fields(stages[0]), mask_stages)
 
     def ranges(self) -> list[FieldRange]:
         """Returns the ranges of the fields, without any sample."""
@@ -51,24 +62,36 @@ class Measures:
                 name,
                 "bytes" if spec.dtype == tf.string else spec.dtype.name,
                 format_shape(spec.shape),
-                is_image=spec.shape.rank == 3 and None in spec.shape.as_list()[:2],
+                # Rows, such as key points [n, k, 3], vary in their number alone.
+                is_image=spec.shape.rank == 3 and spec.shape.as_list()[:2] == [None, None],
             )
             for stage, name, spec in self.fields
         ]
 
-    def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
-        """Returns the measures, float64[fields, 8], and the values of the class fields."""
+    def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample, Sample]:
+        """Returns the measures, float64[fields, 8], the values of the class fields, and of masks
+        whether they have each value, bool[256]."""
         sample = self.parse(columns)
+        masks = self._mask_values(sample, SOURCE_STAGE)
         classes = {name: _class_value(sample[name]) for name in self.class_fields}
         measured = self._measure(sample, SOURCE_STAGE)
         for number, group in groupby(self.steps, lambda step: step[0]):
             for step in group:
                 sample = sample_graph.apply_step(step, sample, key)
             measured += self._measure(sample, number)
-        return tf.stack(measured), classes
+            masks |= self._mask_values(sample, number)
+        return tf.stack(measured), classes, masks
 
     def _measure(self, sample: Sample, stage: int) -> list[tf.Tensor]:
         return [_measure(sample[name]) for number, name, _ in self.fields if number == stage]
+
+    def _mask_values(self, sample: Sample, stage: int) -> Sample:
+        names = [name for name, first in self.mask_stages.items() if first == stage]
+        pixels = {name: tf.reshape(tf.cast(sample[name], tf.int32), [-1]) for name in names}
+        return {
+            name: tf.math.bincount(values, minlength=256, maxlength=256) > 0
+            for name, values in pixels.items()
+        }
 
 
 def _class_fields(specs: Specs) -> tuple[str, ...]:

@@ -38,6 +38,10 @@ class PipelineReport:
     classes: list[ClassCounts] = field(default_factory=list)
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Boxes before the transforms and behind them, by field."""
+    mask_values: dict[str, set[int]] = field(default_factory=dict)
+    """The values of the pixels of masks, by field."""
+    fills: dict[str, int] = field(default_factory=dict)
+    """The values that are stated for pixels around masks, by field."""
     stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
     """The name of each stage."""
 
@@ -51,8 +55,13 @@ class PipelineReport:
             ClassCounts(name, names=names.get(name, ())) for name in measures.class_fields
         ]
 
-    def add(self, values: Array, classes: Mapping[str, tf.Tensor]) -> None:
+    def add(
+        self, values: Array, classes: Mapping[str, tf.Tensor], masks: Mapping[str, tf.Tensor]
+    ) -> None:
         """Adds the measures of samples."""
+        for name, seen in masks.items():
+            found = np.flatnonzero(np.asarray(seen).any(0)).tolist()
+            self.mask_values[name] = self.mask_values.get(name, set()) | {*found}
         for number, found in enumerate(self.ranges):
             found.add(values[:, number])
         for counts in self.classes:
@@ -93,6 +102,7 @@ class PipelineReport:
                 }
                 for classes in self.balances()
             },
+            "mask_values": {name: sorted(found) for name, found in self.mask_values.items()},
             "rows": {
                 name: dict(zip(("before", "after"), counts, strict=True))
                 for name, counts in self.rows.items()

@@ -19,6 +19,7 @@ from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed, split
 from infeed_server.pipeline.load import FilePipelines, place_of
 from infeed_server.pipeline.moved_targets import with_targets
 from infeed_server.sources.base import IndexedDefinition, ProgressCallback, SourceDefinition
+from infeed_server.transforms.target import Mask
 from infeed_tools.check.measures import Measures
 from infeed_tools.check.ranges import SOURCE_STAGE
 from infeed_tools.check.report import PipelineReport
@@ -86,6 +87,11 @@ def scan_pipeline(
     except InfeedError as error:
         return PipelineReport(name), [doc.problem(place_of(error, name), error.problem)]
     report.rows = row_counts(definition, report.ranges)
+    report.fills = {
+        name: int(target.fill)
+        for name, target in definition.targets.items()
+        if isinstance(target, Mask) and "fill" in target.model_fields_set
+    }
     findings = [*value_findings(definition.transforms, report.ranges)]
     units = [*unit_findings(definition, report.ranges)]
     findings += units or lost_findings(definition, report.ranges)
@@ -122,8 +128,8 @@ def _scan_dataset(
     )
     try:
         with scanning(name, limit or count) as advance:
-            for _, values, classes in _measured(rows, measures):
-                report.add(np.asarray(values), classes)
+            for _, values, *others in _measured(rows, measures):
+                report.add(np.asarray(values), *others)
                 report.scanned += len(values)
                 advance(len(values))
     except tf.errors.OpError as error:
@@ -141,7 +147,9 @@ def scan_samples(
     maps, given = split_maps(list(enumerate(plan.definition.transforms)))
     steps = with_targets(given, plan.definition.targets)
     reader = SampleReader(source, steps, plan.order(plan.spec.seed))
-    measures = Measures.of(dict(source.columns), source.parse, steps)
+    targets = plan.definition.targets
+    masks = [name for name, target in targets.items() if isinstance(target, Mask)]
+    measures = Measures.of(dict(source.columns), source.parse, steps, masks)
     wanted = np.setdiff1d(np.arange(len(source)), np.array(plan.removed, np.int64))
     report = PipelineReport(plan.spec.name, len(wanted), count)
     wanted = wanted[:count]
@@ -172,9 +180,9 @@ def scan_samples(
     )
     bad = np.zeros(len(source), np.bool_)
     bad[wanted] = True
-    for index, values, classes in _measured(unbatched(rows.prefetch(2)), measures, skip=True):
+    for index, values, *others in _measured(unbatched(rows.prefetch(2)), measures, skip=True):
         bad[np.asarray(index)] = False
-        report.add(np.asarray(values), classes)
+        report.add(np.asarray(values), *others)
         advance(len(values))
     if faults:
         raise faults[0]
@@ -205,13 +213,12 @@ def _passing(index: int) -> SampleError:
 
 
 def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:
-    """Returns the index, the measures and the class fields of rows, some at a time. With `skip`, a
+    """Returns the index of rows and what `Measures.compute` does, some at a time. With `skip`, a
     row whose transforms fail is left out."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def measure(row: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-        values, classes = measures.compute(row["columns"], row["key"])
-        return row["index"], values, classes
+    def measure(row: dict[str, Any]) -> tuple[tf.Tensor, ...]:
+        return row["index"], *measures.compute(row["columns"], row["key"])
 
     measured = rows.map(measure, num_parallel_calls=tf.data.AUTOTUNE)
     measured = measured.ignore_errors() if skip else measured

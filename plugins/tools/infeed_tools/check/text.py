@@ -9,10 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from infeed.cli.output import new_console, print_lines
+from infeed_server.storage.files import abbreviate
 from infeed_tools.check.report import PipelineReport
 
 _MAX_CLASSES = 10
 """Classes whose numbers of samples are printed: the most frequent, and the rarest."""
+
+_MAX_VALUES = 20
+"""Values of masks that are printed."""
 
 
 def print_report(report: PipelineReport) -> None:
@@ -37,6 +41,13 @@ def print_report(report: PipelineReport) -> None:
     for field, (before, after) in report.rows.items():
         gone = ": most are outside of the pictures" * (2 * after < before)
         line(f"  {field}: {before} before the transforms, {after} behind them{gone}")
+    for field, values in report.mask_values.items():
+        line(f"  values of {field}: {abbreviate(sorted(values), _MAX_VALUES)}")
+        if (fill := report.fills.get(field)) in values:
+            line(
+                f"  warning: fill: {fill} is a value of {field}, so that pixels around a turned "
+                "picture look like it; right only where it means ignored"
+            )
     for balance in report.balances():
         counts = sorted(balance.counts.values())
         line(

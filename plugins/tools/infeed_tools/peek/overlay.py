@@ -52,7 +52,8 @@ def draw_target(
             if corners[2] >= corners[0] and corners[3] >= corners[1]:
                 draw.rectangle(corners.tolist(), outline=colour, width=2)
                 if 0 <= label < len(names):
-                    draw.text(corners[:2] + 3, names[label], colour)
+                    place = tuple((corners[:2] + 3).tolist())
+                    draw.text(place, names[label], "white", stroke_width=1, stroke_fill="black")
         return picture
     for point in values.reshape(-1, values.shape[-1]):
         if values.shape[-1] == 2 or point[2] > 0:

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 from tests.harness.native_double import DecoderDouble
 
 from infeed_server.pipeline.load import parse_yaml
+from infeed_tools.check.measures import Measures
 from infeed_tools.check.report import PipelineReport
 from infeed_tools.check.scan import scan_pipeline
+from infeed_tools.check.text import print_report
 
 SIZES = [(20, 30), (24, 40), (40, 24), (32, 32)]
 """Width and height of the photos, in turn."""
@@ -161,6 +164,35 @@ def test_samples_whose_targets_do_not_fit_are_bad(tmp_path: Path) -> None:
     assert {found.field for found in report.ranges if found.stage == 0} == {
         *("image", "boxes", "boxes_count")
     }
+
+
+@pytest.mark.parametrize("fill", [255, 3])
+def test_values_of_masks_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fill: int
+) -> None:
+    masks = np.zeros((4, 8, 8), np.uint8)
+    masks[:, 2], masks[3, 4] = 1, 255
+    points = np.ones((4, 2, 3, 3), np.float32)
+    np.savez(tmp_path / "x.npz", image=np.zeros((4, 8, 8, 3), np.uint8), mask=masks, points=points)
+    steps = "[random_flip_left_right: {field: image}]"
+    targets = f"{{mask: {{mask: {{fill: {fill}}}}}, points: keypoints}}"
+    report, *_ = scan(
+        tmp_path,
+        f"    {{source: {{arrays: x.npz}}, transforms: {steps}, targets: {targets}, batch: 2}}",
+    )
+    assert report.mask_values == {"mask": {0, 1, 255}}
+    assert report.to_json()["mask_values"] == {"mask": [0, 1, 255]}
+    print_report(report)
+    printed = capsys.readouterr().out
+    assert "values of mask: 0, 1, 255" in printed
+    assert ("warning: fill: 255 is a value of mask" in printed) == (fill == 255)
+
+
+def test_rows_of_points_are_no_pictures() -> None:
+    shapes = {"image": [None, None, 3], "points": [None, 3, 3]}
+    specs = {name: tf.TensorSpec(shape, tf.float32) for name, shape in shapes.items()}
+    ranges = Measures.of(specs, lambda sample: sample, []).ranges()
+    assert {found.field: found.is_image for found in ranges} == {"image": True, "points": False}
 
 
 def test_values_that_are_not_finite_are_a_problem(folder: Path) -> None:

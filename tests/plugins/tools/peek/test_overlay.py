@@ -14,9 +14,9 @@ from infeed_tools.peek.overlay import draw_target
 RED, GREEN = [230, 25, 75], [60, 220, 75]
 
 
-def drawn(target: TargetSpec, scale: int = 1, names: Any = (), **fields: Any) -> Any:
-    """Returns the pixels of a black picture of 12 x 16, with a target."""
-    picture = Image.fromarray(np.zeros((12 * scale, 16 * scale), np.uint8))
+def drawn(target: TargetSpec, scale: int = 1, names: Any = (), grey: int = 0, **fields: Any) -> Any:
+    """Returns the pixels of a picture of 12 x 16 in a grey, with a target."""
+    picture = Image.fromarray(np.full((12 * scale, 16 * scale), grey, np.uint8))
     batch: Any = {name: np.array([value]) for name, value in fields.items()}
     return np.asarray(draw_target(picture, target, batch, 0, scale, names).convert("RGB"))
 
@@ -55,6 +55,8 @@ def test_a_box_has_the_name_of_its_class() -> None:
     inside = (slice(12, 34), slice(12, 60))
     assert not drawn(target, 4, **rows)[inside].any()
     assert drawn(target, 4, ("cat", "dog"), **rows)[inside].any()
+    on_white = drawn(target, 4, ("cat", "dog"), 255, **rows)[inside]
+    assert (on_white == 0).all(-1).any()
 
 
 def test_points_that_are_seen_are_dots() -> None:
