@@ -176,6 +176,11 @@ def aug_mix(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     return tf.cast(mixed, tf.uint8)
 
 
+def zoom_out(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    top, left = tf.unstack(tf.random.stateless_uniform([2], key, 0, 225, tf.int32))
+    return tf.image.pad_to_bounding_box(x, top, left, 448, 448)
+
+
 CASES: dict[str, tuple[dict[str, Any], Function]] = {
     "invert": ({}, lambda x, _: 255 - x),
     "solarize": ({}, lambda x, _: tf.where(x < 128, x, 255 - x)),
@@ -203,6 +208,7 @@ CASES: dict[str, tuple[dict[str, Any], Function]] = {
     "random_perspective": ({"probability": 1.0}, perspective),
     "rand_augment": ({}, rand_augment),
     "aug_mix": ({"interpolation": "nearest"}, aug_mix),
+    "random_zoom_out": ({"probability": 1.0, "scale": [2.0, 2.0]}, zoom_out),
     "random_erasing:noise": ({"probability": 1.0, "value": None}, erase_by_noise),
 }
 """Transform, with a word on its options, to its options and its twin."""

@@ -33,6 +33,7 @@ SHOWN: dict[str, dict[str, Any]] = {
     "random_rotation": {"degrees": [15, 40]},
     "random_affine": {"degrees": 20, "shear_x": [15, 30], "scale": [0.6, 0.8]},
     "random_perspective": {"probability": 1.0},
+    "random_zoom_out": {"probability": 1.0},
     "rand_augment": {"magnitude": 20},
     "trivial_augment": {},
     "aug_mix": {"severity": 10},
@@ -63,7 +64,7 @@ def main() -> None:
     shown = {"the image": picture(0)}
     for name, options in SHOWN.items():
         result = step(name, options).apply({"image": tf.constant(picture(0))}, key)["image"]
-        shown[name] = result.numpy()
+        shown[name] = np.asarray(Image.fromarray(result.numpy()).resize((SIDE, SIDE)))
     shown["mixup"] = mixed({"mixup": 8.0}, key)
     shown["cutmix"] = mixed({"cutmix": 8.0}, key)
     rows = -(-len(shown) // COLUMNS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from infeed.shared.spec import FinishTransform, MixPairs
 from infeed_server.sources.base import Source
 from infeed_server.sources.class_names import class_conflict
 
@@ -15,9 +16,14 @@ MAX_BYTES = 256 << 10
 samples."""
 
 
-def followed_classes(source: Source, origins: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the names of the classes of each field; `origins` has its field of the source."""
+def followed_classes(
+    source: Source, origins: Mapping[str, str], finish: Sequence[FinishTransform] = ()
+) -> dict[str, tuple[str, ...]]:
+    """Returns the names of the classes of each field, also of those that `finish` makes; `origins`
+    has its field of the source."""
     known = source.classes
+    pairs = [step for step in finish if isinstance(step, MixPairs) and step.partner]
+    origins = {**origins, **{step.partner: origins.get(step.label, "") for step in pairs}}
     classes = {
         field: tuple(name.encode(errors="replace").decode() for name in known[origin])
         for field, origin in origins.items()

@@ -180,7 +180,7 @@ class _Placed:
             sent = stages[len(host)]
         else:
             sent = sample_graph.trace(source, host).stages[-1]
-        classes = followed_classes(source, origins[-1])
+        classes = followed_classes(source, origins[-1], finish)
         return cls(host, finish, sample_graph.field_specs(sent), classes)
 
 

@@ -98,8 +98,9 @@ class MoveTargets(Transform):
     def _move(self, step: Geometry, sample: Sample, key: Key) -> Sample:
         size = _size_of(step.field)
         before = sample[size]
-        after = tf.cast(step.result_size(before), tf.int32)
-        moved = Moved(step, step.draw_shape(before, key), before, after)
+        drawn = step.draw_shape(before, key)
+        after = tf.cast(step.result_size(before, drawn), tf.int32)
+        moved = Moved(step, drawn, before, after)
         for name, target in self.targets.items():
             sample = target.move(sample, name, moved)
         sample = {**sample, size: after}

@@ -107,7 +107,7 @@ class PictureChain:
                 windows = step.place_window(images, numbers)
                 sizes = tf.zeros_like(images) + step.size
             elif isinstance(step, Resize):
-                sizes = tf.cast(tf.minimum(step.result_size(sizes), MAX_PIXELS + 1), tf.int32)
+                sizes = tf.cast(tf.minimum(step.result_size(sizes, {}), MAX_PIXELS + 1), tf.int32)
             is_resized = is_resized or isinstance(step, (Resize, RandomResizedCrop))
         return Draws(windows, flips, tf.concat([sizes, begins], 1))
 

@@ -70,7 +70,7 @@ class Crop(Geometry):
         return (points - begin) * (self.size[::-1] / size)
 
     @override
-    def result_size(self, image: tf.Tensor) -> tf.Tensor:
+    def result_size(self, image: tf.Tensor, drawn: Drawn) -> tf.Tensor:
         return tf.zeros_like(image) + self.size
 
 

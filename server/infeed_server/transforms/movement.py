@@ -43,7 +43,7 @@ class Geometry(FieldTransform):
         of this shape. A pixel is from its number to the next: the picture ends at its width."""
         raise NotImplementedError(type(self).__name__)
 
-    def result_size(self, image: tf.Tensor) -> tf.Tensor:
+    def result_size(self, image: tf.Tensor, drawn: Drawn) -> tf.Tensor:  # noqa: ARG002
         """Returns the sizes of results, [..., 2] of height and width, from the sizes of images."""
         return image
 

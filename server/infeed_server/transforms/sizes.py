@@ -82,12 +82,12 @@ class Resize(Geometry):
 
     @override
     def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
-        before, after = shape[:2], self.result_size(shape[:2])
+        before, after = shape[:2], self.result_size(shape[:2], drawn)
         ratios = tf.cast(after, tf.float32) / tf.cast(before, tf.float32)
         return points * ratios[::-1]
 
     @override
-    def result_size(self, image: tf.Tensor) -> tf.Tensor:
+    def result_size(self, image: tf.Tensor, drawn: Drawn) -> tf.Tensor:
         image = tf.cast(image, tf.int64)
         if self.size is not None:
             return tf.zeros_like(image) + self.size
@@ -103,7 +103,7 @@ class Resize(Geometry):
         """Returns the size of the result. Fails the sample if it is too large."""
         if self.size is not None:
             return self.size
-        size = self.result_size(image)
+        size = self.result_size(image, {})
         message = f"{self.name}: field {self.field} has a result of more than {MAX_PIXELS} pixels:"
         fits = require_at_run_time(tf.reduce_prod(size) <= MAX_PIXELS, message, size)
         with tf.control_dependencies(fits):
@@ -168,7 +168,7 @@ class Pad(Geometry):
         return points + tf.cast(before[::-1], tf.float32)
 
     @override
-    def result_size(self, image: tf.Tensor) -> tf.Tensor:
+    def result_size(self, image: tf.Tensor, drawn: Drawn) -> tf.Tensor:
         return tf.zeros_like(image) + self.size
 
 

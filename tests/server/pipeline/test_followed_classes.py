@@ -26,13 +26,8 @@ def photos(tmp_path: Path) -> Path:
 
 
 def classes_of(photos: Path, *transforms: Any) -> Any:
-    definition = parse(
-        {
-            "source": {"images": str(photos), "labels": "folders"},
-            "transforms": [*transforms, {"drop": {"fields": ["image"]}}],
-            "batch": 1,
-        }
-    )
+    source = {"images": str(photos), "labels": "folders"}
+    definition = parse({"source": source, "transforms": transforms, "batch": 2})
     return plan_indexed("p", definition, definition.open()).spec.classes
 
 
@@ -54,6 +49,17 @@ def test_names_follow_a_field_and_what_keeps_its_classes(photos: Path) -> None:
     steps = [{"cast": {"field": "y", "dtype": "int32"}}, {"one_hot": {"field": "y", "depth": 2}}]
     assert classes_of(photos, {"rename": {"fields": {"label": "y"}}}, *steps) == {"y": names}
     assert classes_of(photos, {"map": {"function": halve}}) == {"kind": names}
+
+
+def test_the_other_label_of_a_pair_has_the_names(photos: Path) -> None:
+    names = ("cat", "dog")
+    mix = {"field": "image", "mixup": 1.0, "partner": "label_b"}
+    steps = [
+        {"decode_image": {"field": "image"}},
+        {"center_crop": {"field": "image", "size": [4, 4]}},
+    ]
+    found = classes_of(photos, *steps, {"mix_pairs": mix})
+    assert found == {"label": names, "label_b": names}
 
 
 def test_names_end_where_other_numbers_are_made(photos: Path) -> None:

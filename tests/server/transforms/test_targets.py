@@ -50,7 +50,7 @@ TARGETS: dict[str, Target] = {
 def moved_by(step: Geometry, key: int = 3) -> Moved:
     before = tf.constant([HEIGHT, WIDTH])
     drawn = step.draw_shape(tf.constant([HEIGHT, WIDTH, 3]), tf.constant([key, 1], tf.int64))
-    return Moved(step, drawn, before, tf.cast(step.result_size(before), tf.int32))
+    return Moved(step, drawn, before, tf.cast(step.result_size(before, drawn), tf.int32))
 
 
 def move(target: Target, sample: dict[str, Any], moved: Moved, name: str = "t") -> dict[str, Any]:
