@@ -31,7 +31,6 @@ NOT_RUN = {
     "needs a TPU VM": r"^gcloud ",
     "needs a cluster of Kubernetes": r"^kubectl ",
     "needs a collector": r"\bOTEL_",
-    "needs big_vision's sources": r"\btests/foreign/test_big_vision\.py\b",
     "needs several hosts": r"\.internal:",
     "needs the certificate of a server elsewhere": r"\binfeed\.TLS\(",
     "stops a server that was started elsewhere": r"^kill -TERM \$PID",
