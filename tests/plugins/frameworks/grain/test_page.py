@@ -23,19 +23,14 @@ def test_code_of_the_page_runs(tmp_path: Path) -> None:
     names: dict[str, Any] = {
         "train_step": lambda image, label: steps.append((image, label)),
         "folder": tmp_path,
-        # Of the program before the change, the page's first block.
         "grain": pytest.importorskip("grain"),
-        "source": range(16),
-        "decode": lambda item: item,
-        "rank": 0,
-        "world_size": 2,
     }
     blocks = [block.code for block in doc_blocks.to_run("python", PAGE)]
     try:
         for block in blocks:
             code = block.replace("127.0.0.1:7470", server.address)
             exec(compile(code, "<grain.md>", "exec", dont_inherit=True), names)
-        assert len(blocks) == 7
+        assert len(blocks) == 5
         assert len(steps) == 4
         assert names["iterator"].get_state()["position"] == 3 * 8
         assert names["resumed"].get_state()["position"] == 3 * 8 + 4

@@ -64,14 +64,14 @@ def test_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
         "folder": tmp_path / "checkpoints",
     }
     blocks = [block.code for block in doc_blocks.to_run("python", PAGE)]
-    assert len(blocks) == 7
+    assert len(blocks) == 6
     expected = "".join(f"{line}\n" for line in re.findall(r"print\(.*\)  # (.*)", "".join(blocks)))
     for block in blocks:
         exec(compile(block, PAGE, "exec", dont_inherit=True), names)
     assert expected
     assert capsys.readouterr().out.startswith(expected)
     assert type(names["on_device"]) is dict
-    assert len(steps) == 2 + 3 + 2 + 2 + 1
+    assert len(steps) == 2 + 3 + 2 + 1
     assert names["total"] == 150
     assert names["restored"]["feed"]["position"] == 128
     assert names["batch"]["image"].shape == (64, 8, 8, 3)
