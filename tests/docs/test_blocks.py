@@ -28,7 +28,7 @@ NOT_RUN = {
     "needs MaxText's sources": r"\btests/foreign/test_maxtext\.py\b",
     "needs SeqIO": r"\bseqio\.",
     "needs a Docker engine": r"\b(docker|compose|DATA_DIR)\b",
-    "needs a TPU VM": r"^gcloud ",
+    "needs a project of Google Cloud": r"^gcloud ",
     "needs a cluster of Kubernetes": r"^kubectl ",
     "needs a collector": r"\bOTEL_",
     "needs big_vision's sources": r"\btests/foreign/test_big_vision\.py\b",
