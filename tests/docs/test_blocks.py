@@ -27,7 +27,7 @@ NOT_RUN = {
     "listens on all interfaces": r"\b0\.0\.0\.0:",
     "needs SeqIO": r"\bseqio\.",
     "needs a Docker engine": r"\b(docker|compose|DATA_DIR)\b",
-    "needs a TPU VM": r"^gcloud ",
+    "needs a project of Google Cloud": r"^gcloud ",
     "needs a cluster of Kubernetes": r"^kubectl ",
     "needs a collector": r"\bOTEL_",
     "needs several hosts": r"\.internal:",
