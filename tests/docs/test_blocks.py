@@ -23,7 +23,6 @@ SHOWN = {"json", "text"}
 NOT_RUN = {
     "a file for Kustomize": r"^kind: Kustomization$",
     "a file of tokens": r"^tokens:$",
-    "downloads versions of h2": r"\bh2==VERSION\b",
     "listens on all interfaces": r"\b0\.0\.0\.0:",
     "needs MaxText's sources": r"\btests/foreign/test_maxtext\.py\b",
     "needs SeqIO": r"\bseqio\.",
