@@ -25,7 +25,6 @@ NOT_RUN = {
     "a file of tokens": r"^tokens:$",
     "listens on all interfaces": r"\b0\.0\.0\.0:",
     "needs MaxText's sources": r"\btests/foreign/test_maxtext\.py\b",
-    "needs SeqIO": r"\bseqio\.",
     "needs a Docker engine": r"\b(docker|compose|DATA_DIR)\b",
     "needs a TPU VM": r"^gcloud ",
     "needs a cluster of Kubernetes": r"^kubectl ",
