@@ -23,9 +23,7 @@ SHOWN = {"json", "text"}
 NOT_RUN = {
     "a file for Kustomize": r"^kind: Kustomization$",
     "a file of tokens": r"^tokens:$",
-    "downloads versions of h2": r"\bh2==VERSION\b",
     "listens on all interfaces": r"\b0\.0\.0\.0:",
-    "needs SeqIO": r"\bseqio\.",
     "needs a Docker engine": r"\b(docker|compose|DATA_DIR)\b",
     "needs a project of Google Cloud": r"^gcloud ",
     "needs a cluster of Kubernetes": r"^kubectl ",
