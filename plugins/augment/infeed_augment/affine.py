@@ -12,7 +12,7 @@ from typing_extensions import Self, override
 from infeed_augment.warp import RandomWarp, about, centre, product, rotation, shear, translation
 from infeed_server.config.model import as_tuple
 from infeed_server.transforms.base import Drawn, Key
-from infeed_server.transforms.option_types import Finite
+from infeed_server.transforms.option_types import Finite, Range
 
 
 def _as_degrees(value: Any) -> Any:
@@ -52,7 +52,7 @@ class RandomAffine(RandomWarp):
     """Range of the angle, clockwise: `n` for -n to n, or [lower, upper]."""
     translate: Annotated[tuple[Share, Share], BeforeValidator(as_tuple)] = (0.0, 0.0)
     """Largest shifts, as shares of width and height; in whole pixels."""
-    scale: Annotated[tuple[Finite, Finite], BeforeValidator(as_tuple)] = (1.0, 1.0)
+    scale: Range = (1.0, 1.0)
     """Range of the factor of the size."""
     shear_x: Degrees = (0.0, 0.0)
     """Range of the angle between vertical lines before and after, in degrees."""

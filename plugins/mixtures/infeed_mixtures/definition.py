@@ -120,7 +120,7 @@ class MixSource(IndexedDefinition):
 
     mix: Annotated[
         dict[Annotated[str, Field(min_length=1)], MixPart],
-        Field(min_length=1, max_length=MAX_PARTS),
+        Field(min_length=1, max_length=MAX_PARTS, examples=["{web: {pipeline: a, weight: 3}}"]),
     ]
     """The parts by name. New ones at the end leave the ids of all samples as they were."""
     epoch: Annotated[int, Field(ge=1, lt=1 << 62)] | None = None

@@ -68,7 +68,12 @@ def _is_share(bounds: tuple[Fraction, Fraction]) -> tuple[Fraction, Fraction]:
 class Share(Definition):
     """A share of a source."""
 
-    range: Annotated[tuple[Weight, Weight], BeforeValidator(as_tuple), AfterValidator(_is_share)]
+    range: Annotated[
+        tuple[Weight, Weight],
+        BeforeValidator(as_tuple),
+        AfterValidator(_is_share),
+        Field(examples=["[0, 0.8]"]),
+    ]
     """Begin and end, from 0 to 1."""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """Seed of the split: shares of one seed that do not overlap have no sample in common."""
@@ -108,7 +113,7 @@ class WhereSource(_Around):
     kind: ClassVar[str] = "where"
     nesting: ClassVar[int] = 3
 
-    where: Annotated[str, AfterValidator(_is_condition)]
+    where: Annotated[str, AfterValidator(_is_condition), Field(examples=["label == 'cat'"])]
     """The condition on the fields of the source, such as `label < 10`."""
 
     def around(self, source: Source) -> Source:
@@ -131,7 +136,7 @@ class WhereSource(_Around):
 class Classes(Definition):
     """Classes that come equally often."""
 
-    field: Annotated[str, Field(min_length=1)]
+    field: Annotated[str, Field(min_length=1, examples=["label"])]
     """The field of the source with a class: numbers or texts."""
 
 

@@ -18,7 +18,10 @@ Finding = tuple[KeyPath, str]
 
 
 class Definition(BaseModel):
-    """A strict, immutable model: an unknown key is an error, and text is never read as a number."""
+    """A strict, immutable model: an unknown key is an error, and text is never read as a number.
+
+    `Field(examples=["[0, 0.8]"])` has what an error tells to write for a value of another type.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True
@@ -27,7 +30,7 @@ class Definition(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _explain_unknown_keys(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Lists the model's keys in an error about an unknown key."""
+        """Adds what can be written to an error about an unknown key, or a value of another type."""
         try:
             return validate(value)
         except ValidationError as error:
@@ -52,8 +55,24 @@ class Definition(BaseModel):
         if kind == "extra_forbidden" and len(path) == 1:
             hint = cls.hint(str(path[0]), known, value)
             message = f"unknown key {path[0]!r}{hint}; allowed: {', '.join(known)}"
+        elif kind.endswith("_type") and (example := cls._example(path, item["input"], value)):
+            message = f"{message.partition(' or instance of ')[0]} such as {example}"
         error = PydanticCustomError(kind, message)
         return InitErrorDetails(type=error, loc=path, input=item["input"])
+
+    @classmethod
+    def _example(cls, path: KeyPath, wrong: Any, value: Any) -> str:
+        """Returns an example of this model, or of the field that is wrong; empty without one."""
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
+        examples = {key: str((field.examples or ["..."])[0]) for key, field in fields.items()}
+        if path:
+            name = str(path[0])
+            has_example = name in fields and fields[name].examples
+            is_whole = isinstance(value, Mapping) and value.get(name) is wrong
+            return examples[name] if has_example and is_whole else ""
+        required = [key for key, field in fields.items() if field.is_required()]
+        options = ", ".join(f"{key}: {examples[key]}" for key in required or fields)
+        return options and f"{{{options}}}"
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yields the options as written, without defaults."""

@@ -128,6 +128,7 @@ StepRanges = Annotated[
     tuple[Annotated[tuple[Step, Step], BeforeValidator(as_tuple)], ...],
     BeforeValidator(as_tuple),
     AfterValidator(_in_order),
+    Field(examples=["[[48000, 48100]]"]),
 ]
 
 
@@ -136,7 +137,11 @@ class Pipeline(HasSource):
 
     source: AnySource
     """Source of the samples, which one of its keys selects."""
-    add: Annotated[tuple[AddedSource, ...], BeforeValidator(as_tuple)] = ()
+    add: Annotated[
+        tuple[AddedSource, ...],
+        BeforeValidator(as_tuple),
+        Field(examples=["[{images: data/more}]"]),
+    ] = ()
     """More sources, whose samples are behind the first one's. They have the same columns."""
     remove: RemoveOption = None
     """Samples to leave out: the path of a file, a list of ids and file names, or [more
@@ -148,7 +153,7 @@ class Pipeline(HasSource):
     """Order of the samples."""
     transforms: TransformList = ()
     """Steps on each sample, applied in this order."""
-    targets: Targets = {}  # noqa: RUF012 - of a model, which is immutable
+    targets: Annotated[Targets, Field(examples=["{boxes: boxes}"])] = {}  # noqa: RUF012 - immutable
     """What fields show of a picture, `{mask: mask, boxes: {boxes: xyxy}, points: keypoints}`: a
     transform that moves the picture moves these [targets](targets.md) by the same draw."""
     batch: Annotated[BatchOptions | None, BeforeValidator(_with_size)] = None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainValidator, SerializeAsAny, create_model
+from pydantic import BeforeValidator, Field, PlainValidator, SerializeAsAny, create_model
 
 from infeed.shared.doors import Door
 from infeed.shared.errors import ConfigError
@@ -99,7 +99,11 @@ def _parse(value: Any) -> Transform:
 AnyTransform = Annotated[SerializeAsAny[Transform], PlainValidator(_parse)]
 """One transform, from YAML or from Python."""
 
-TransformList = Annotated[tuple[AnyTransform, ...], BeforeValidator(as_tuple)]
+TransformList = Annotated[
+    tuple[AnyTransform, ...],
+    BeforeValidator(as_tuple),
+    Field(examples=["[decode_image: {field: image}]"]),
+]
 """The transforms of a pipeline, in order; YAML's list becomes a tuple."""
 
 __all__ = [

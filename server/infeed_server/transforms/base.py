@@ -32,7 +32,7 @@ IMAGE_TYPES = (
 )
 """Data types that the functions of `tf.image` support."""
 
-FieldName = Annotated[str, Field(min_length=1)]
+FieldName = Annotated[str, Field(min_length=1, examples=["image"])]
 
 
 class Transform(Definition):

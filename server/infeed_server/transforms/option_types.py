@@ -28,7 +28,9 @@ Positive = Annotated[int, Field(gt=0, lt=1 << 31)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-Size = Annotated[tuple[Positive, Positive], BeforeValidator(as_tuple)]
+Size = Annotated[
+    tuple[Positive, Positive], BeforeValidator(as_tuple), Field(examples=["[224, 224]"])
+]
 """[height, width] in pixels."""
 
 Shape = Annotated[tuple[Positive, ...], BeforeValidator(as_tuple)]
@@ -37,7 +39,7 @@ Shape = Annotated[tuple[Positive, ...], BeforeValidator(as_tuple)]
 Numbers = Annotated[tuple[Finite, ...], Field(min_length=1), BeforeValidator(_as_numbers)]
 """One number, or one for each entry of the last dimension."""
 
-Range = Annotated[tuple[Finite, Finite], BeforeValidator(as_tuple)]
+Range = Annotated[tuple[Finite, Finite], BeforeValidator(as_tuple), Field(examples=["[0.8, 1.2]"])]
 """[lower, upper]."""
 
 Names = Annotated[

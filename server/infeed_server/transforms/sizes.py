@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import tensorflow as tf
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from typing_extensions import override
 
 from infeed_server.transforms.base import Drawn, FieldTransform, require_at_run_time
@@ -38,7 +38,7 @@ class Resize(Geometry):
     Result: type kept, or float32; `size`, or a size that varies.
     """
 
-    size: Size | None = None
+    size: Size | None = Field(None, examples=["[224, 224]"])
     """Size of the result, in pixels; either this or `short_side` is required."""
     short_side: Positive | None = None
     """Length of the shorter side. The image keeps its aspect; the longer side is

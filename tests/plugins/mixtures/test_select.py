@@ -244,7 +244,10 @@ def test_a_field_that_is_not_known_is_read(
     ("options", "problem"),
     [
         ({"part": [0.8, 0.2]}, r"^part: .* a begin and a larger end, .* not \[0.8, 0.2\]$"),
-        ({"part": 0.8}, "^part: should be a valid list, not 0.8"),
+        ({"part": 0.8}, r"^part: should be a valid list such as \[0, 0.8\], not 0.8"),
+        ({"part": {"range": 0.8}}, r"^part.range: .* such as \[0, 0.8\], not 0.8"),
+        ({"where": {"label": [1]}}, "^where: should be a valid string such as label == 'cat', not"),
+        ({"balance": "y"}, "^balance: should be a valid mapping such as {field: label}, not 'y'"),
         ({"part": [0, 0.001]}, "has none of the 100 samples"),
         ({"where": "x.real"}, "^where: should have fields"),
         ({"part": [0, 0.5], "add": [{"arrays": ARRAYS}]}, "in each source, beside add"),

@@ -61,7 +61,7 @@ def problems(value: Any) -> list[str]:
         ),
         ({"aliased": {}}, "aliased.class: missing; it is required"),
         ({"leaf": {"size": "3"}}, "leaf.size: should be a valid integer, not '3'"),
-        ({"leaf": 3}, "leaf: should be a valid mapping, not 3"),
+        ({"leaf": 3}, "leaf: should be a valid mapping such as {"),
         ({"leaf": {"colour": None}}, "leaf.colour: should be a valid string"),
         ({"leaf": {"{x}": 1}}, "leaf.{x}: unknown key '{x}'; allowed: colour, size"),
     ],

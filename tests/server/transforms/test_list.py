@@ -109,7 +109,7 @@ def test_every_problem_is_reported_with_its_location() -> None:
         "transforms[0].resize.size[1]: missing; it is required",
         "transforms[1].one_hot.depth: should be a valid integer, not '3'",
         "transforms[2].field: missing; it is required",
-        "transforms[3].random_crop.size: should be a valid list, not 224",
+        "transforms[3].random_crop.size: should be a valid list such as [224, 224], not 224",
         (
             "transforms[4].cast.dtype: should be 'bool', 'int8', 'int16', 'int32', 'int64', "
             "'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64' or 'bfloat16', "
@@ -117,7 +117,7 @@ def test_every_problem_is_reported_with_its_location() -> None:
         ),
         "transforms[5].map: should be of the form module:attr, not 'nowhere'",
         "transforms[6].random_contrast: upper (1.0) should be greater than lower (2.0)",
-        "transforms[7].resize: should be a valid mapping, not [1]",
+        "transforms[7].resize: should be a valid mapping such as {field: image}, not [1]",
         (
             "transforms[8]: should be one transform, as `name: {option: value}` or just its name, "
             "not 7"

@@ -83,7 +83,11 @@ def _check_names(features: dict[str, FeatureOptions]) -> dict[str, FeatureOption
     return features
 
 
-Features = Annotated[dict[str, Feature], Field(min_length=1), AfterValidator(_check_names)]
+Features = Annotated[
+    dict[str, Feature],
+    Field(min_length=1, examples=["{image: bytes, label: int64}"]),
+    AfterValidator(_check_names),
+]
 
 
 def parse_record(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> Sample:

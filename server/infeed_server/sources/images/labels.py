@@ -115,7 +115,7 @@ def _check_different(classes: tuple[str, ...]) -> tuple[str, ...]:
 
 _Classes = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
-    Field(min_length=1),
+    Field(min_length=1, examples=["[cat, dog]"]),
     BeforeValidator(as_tuple),
     AfterValidator(_check_different),
 ]
