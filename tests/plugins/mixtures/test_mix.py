@@ -201,6 +201,20 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
         (two(), {"stages": [{"from": 9, "weights": {"a": 1, "b": 1}}]}, "multiple of block"),
         (two(), {"stages": [{"from": 1024, "weights": {"a": 1}}]}, "each of a, b"),
         (two(c={"pipeline": "z"}), {}, "give the pipeline itself"),
+        (two(), {"exhausted": "stop", "epoch": 9}, "stop goes with neither stages, epoch nor max_"),
+        *(
+            (
+                two(c={"pipeline": load.parse({"source": {"arrays": B}, "batch": 4} | option)}),
+                {},
+                f"its pipeline has {next(iter(option))}; give it to the mixture",
+            )
+            for option in ({"remove": [3]}, {"skip": [[0, 1]]})
+        ),
+        (
+            two([{"map": {"function": dict, "python": True}}]),
+            {},
+            r"transforms\[0\] is a function in Python, which a part cannot have",
+        ),
         (
             two(c={"source": {"arrays": B}, "weight": 9, "max_epochs": 2}),
             {"block": 1},
@@ -277,5 +291,7 @@ def test_removed_samples_have_substitutes_of_their_part() -> None:
     found = made(plan, 300)
     assert not np.isin([100, 101], found["x"]).any()
     assert (found["label"] == 0).sum() == pytest.approx(300 * 6 / 7, abs=8)
+    with pytest.raises(ConfigError, match=r"^remove.then: shrink does not go with a mixture"):
+        plan_of(two(), remove={"samples": [50], "then": "shrink"})
     with pytest.raises(ConfigError, match="all 17 samples of part 'b'"):
         plan_of(two(), remove=list(range(50, 67)))

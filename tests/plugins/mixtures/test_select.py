@@ -106,6 +106,11 @@ def test_a_condition_on_rows_is_evaluated_for_all_samples(text: str, expected: A
     assert np.flatnonzero(found).tolist() == expected
 
 
+def test_the_name_of_two_classes_is_no_condition() -> None:
+    with pytest.raises(ValueError, match="'cat', the name of several classes of 'label'; give the"):
+        Condition("label == 'cat'").holds({"label": LABELS}, {"label": ["cat", "dog", "cat"]})
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -203,10 +208,11 @@ def test_each_balanced_class_has_a_name_of_its_own() -> None:
 def test_a_sample_keeps_its_place_and_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(6):
+    for number in range(8):
         (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8\xff")
     source = opened(source={"images": str(tmp_path)}, part=[0.5, 1])
-    chosen = [Path(source.provenance(index).file).name for index in range(3)]
+    chosen = [Path(source.provenance(index).file).name for index in range(4)]
+    assert chosen[2] == "6.jpg"
     assert [*source.places.samples_in(chosen[2])] == [range(2, 3)]
     assert isinstance(source, SelectedSource)
 
