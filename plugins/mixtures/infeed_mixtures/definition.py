@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
@@ -26,14 +27,17 @@ MAX_PARTS = 4096
 """Parts of a mixture: a server lists them to each trainer."""
 
 
+_NUMBER = re.compile(r"-?[0-9]+(/0*[1-9][0-9]*|(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?)")
+
+
 def _exact(value: Any) -> Any:
     """Returns the number that was written: 0.7 is seven tenths."""
-    if isinstance(value, Fraction | bool):
+    if isinstance(value, Fraction):
         return value
-    try:
-        return Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        raise ValueError("should be a number such as 3, 0.7 or 2/3") from None
+    text = str(value)
+    if isinstance(value, bool) or not _NUMBER.fullmatch(text):
+        raise ValueError("should be a number such as 3, 0.7 or 2/3")
+    return Fraction(text)
 
 
 def _not_negative(value: Fraction) -> Fraction:

@@ -187,6 +187,8 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
     [
         (two(c={"source": {"arrays": A}, "weight": -1}), {}, "should be 0 or more"),
         (two(c={"source": {"arrays": A}, "weight": "x"}), {}, "3, 0.7 or 2/3"),
+        (two(c={"source": {"arrays": A}, "weight": "1_000"}), {}, "3, 0.7 or 2/3"),
+        (two(c={"source": {"arrays": A}, "weight": True}), {}, "3, 0.7 or 2/3"),
         (two(c={"weight": 1}), {}, "either source or pipeline"),
         (
             {"a": {"source": {"arrays": A}, "weight": 0}},

@@ -210,7 +210,7 @@ def test_a_mask_keeps_its_channels_and_type() -> None:
         (Boxes(), {"t": [[1.0]]}, r"targets.t: the field holds float32\[1, 1\], not \[n, 4\]"),
         (Boxes(), {"t": b"png"}, r"targets.t: the field holds bytes\[\], not \[n, 4\]"),
         (Boxes(**{"with": ["x"]}), {"t": BOXES}, "targets.t: with: no rows in 'x'; fields: "),
-        (Boxes(pad=2), {"t": BOXES, "t_count": 1}, "pad: there is a field 't_count'; rename it"),
+        (Boxes(pad=2), {"t": BOXES, "t_count": 1.5}, r"'t_count' holds float32\[\], not the nu"),
         (Keypoints(), {"t": [1.0]}, r"holds float32\[1\], not \[..., 2\] or \[..., 3\]"),
         (Keypoints(outside="mark"), {"t": [[1.0, 2]]}, "needs a third number, the visibility"),
         (
