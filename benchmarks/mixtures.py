@@ -29,7 +29,7 @@ def compare(plan: Plan) -> list[Finding]:
     found = []
     for parts in PARTS:
         order = _order(parts)
-        turns = Figures("infeed", _microseconds(_turns(order), plan))
+        turns = Figures("infeed", _microseconds(order.turns_at, plan))
         samples = Figures("infeed", _microseconds(order.visited, plan))
         about = f"{parts} parts with weights of 1 to 1/{parts}, blocks of {BLOCK}"
         found.append(Finding("us a position, part and draw", turns, None, most, False, about))
@@ -43,10 +43,6 @@ def _order(parts: int) -> MixedOrder:
     mixture = Mixture(names, (0,), (weights,), BLOCK)
     sizes = (100_000,) * parts
     return MixedOrder(count=1 << 40, seed=3, mode="global", mixture=mixture, sizes=sizes)
-
-
-def _turns(order: MixedOrder) -> Ask:
-    return lambda positions: order.block_turns(0, int(positions[0]) // BLOCK)
 
 
 def _microseconds(ask: Ask, plan: Plan) -> list[float]:
