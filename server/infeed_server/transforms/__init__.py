@@ -1,7 +1,7 @@
 """Transforms: operations on one sample, defined in YAML or Python.
 
-Other packages add transforms by the entry points `infeed.transforms`: one has the name in YAML, and
-loads the `Transform`.
+Other packages add transforms by the entry points `infeed.transforms`: an entry point's name is the
+transform's in YAML, and it loads the `Transform`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _model(transform: type[Transform]) -> Any:
 
 
 def _parse(value: Any) -> Transform:
-    """Builds a transform from its form in YAML: `{name: options}` or `name`. Keeps a built one."""
+    """Builds a transform from its form in YAML: `{name: options}` or `name`. Returns a built one
+    unchanged."""
     if isinstance(value, Transform):
         return value
     if isinstance(value, str):

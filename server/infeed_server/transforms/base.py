@@ -38,20 +38,20 @@ FieldName = Annotated[str, Field(min_length=1, examples=["image"])]
 class Transform(Definition):
     """One operation on one sample.
 
-    A subclass adds its options as fields and implements `apply`. The documents have its docstring's
-    first paragraph, its paragraph `Result:` (data type; shape), and the docstring of each option.
+    A subclass adds its options as fields and implements `apply`. The docs show the first paragraph
+    of its docstring, its paragraph `Result:` (data type; shape), and each option's docstring.
     """
 
     name: ClassVar[str]
-    """The name in YAML: the class's, in snake case."""
+    """The name in YAML: the class's name in snake case."""
     shorthand: ClassVar[str | None] = None
     """The option that YAML may give alone: `map: module:attr` is `map: {function: module:attr}`."""
     keeps_classes: ClassVar[bool] = False
-    """Whether the one field that it changes still is the number of a class, or has its entry."""
+    """Whether the field that it changes still holds class numbers, or one entry for each class."""
 
     @property
     def class_fields(self) -> Collection[str]:
-        """The fields that it makes with the source's classes of the same name."""
+        """The fields it makes that have the classes of the source's field of the same name."""
         return ()
 
     @classmethod
@@ -59,7 +59,7 @@ class Transform(Definition):
         cls.name = snake_case(cls.__name__)
 
     def resolve(self, base: Path) -> Self:  # noqa: ARG002 - of those with a path or a name
-        """Returns the transform with its relative path, or its function, taken from `base`."""
+        """Returns the transform with its relative path or its function resolved against `base`."""
         return self
 
     @property
@@ -69,12 +69,12 @@ class Transform(Definition):
 
     @property
     def movement(self) -> Transform | None:
-        """How it moves a picture, as a `Geometry`, by which targets move too; None: it does not."""
+        """The `Geometry` that moves a picture and its targets; None if it moves neither."""
         return None
 
     @property
     def draw_name(self) -> str:
-        """The name that the key of a random transform is made from, behind any other steps."""
+        """The name that determines a random transform's key; the steps before it do not."""
         raise NotImplementedError(type(self).__name__)
 
     @property
@@ -84,20 +84,21 @@ class Transform(Definition):
 
     @property
     def has_other_code(self) -> bool:
-        """Whether its part of the graph is not infeed's, and can call any kernel of TensorFlow."""
+        """Whether its part of the graph is not infeed's code, and can call any TensorFlow
+        kernel."""
         return type(self).__module__.partition(".")[0] not in own_packages()
 
     @property
     def in_source(self) -> str:
-        """The option by which it is applied where samples are read, in front of the graph; empty
-        if it is in the graph."""
+        """The option that makes it run where samples are read, before the graph; empty if it runs
+        in the graph."""
         return ""
 
     def map_source(
         self, source: Source, steps: Sequence[Step], definition: SourceDefinition
     ) -> Source:
-        """Returns the source behind these steps, which are applied where samples are read, and this
-        is the first. Closing it closes `source` too. Raises `ConfigError`, `SourceError` and
+        """Returns a source that applies these steps where samples are read; this is the first of
+        them. Closing it closes `source` too. Raises `ConfigError`, `SourceError` and
         `UserCodeError`."""
         raise NotImplementedError(type(self).__name__)
 
@@ -119,15 +120,15 @@ class Transform(Definition):
 
     def draw(self, sample: Sample, key: Key) -> Drawn:  # noqa: ARG002
         """Returns what a random transform draws for a sample, from which `apply` makes the result;
-        of one whose draws are unknown, the key."""
+        the key, if its draws are unknown."""
         return {"key": key}
 
     def explain(self, sample: Sample) -> str:  # noqa: ARG002
-        """Returns why `apply` failed for a sample, if its error does not tell."""
+        """Returns why `apply` failed for a sample, if its error does not show it."""
         return ""
 
     def fields(self) -> set[str] | None:
-        """Returns the fields that are read or written; None if they are unknown."""
+        """Returns the fields that it reads or writes; None if they are unknown."""
         return None
 
     def finish_transform(self) -> FinishTransform | None:
@@ -135,7 +136,7 @@ class Transform(Definition):
         return None
 
     def identity(self) -> dict[str, Any]:
-        """Returns what the fingerprint hashes: the name and every option, and the code that is not
+        """Returns what the fingerprint hashes: the name, every option, and any code that is not
         infeed's."""
         identity: dict[str, Any] = {self.name: self.model_dump(mode="json", by_alias=True)}
         return identity | ({"code": code_digest(type(self))} if self.has_other_code else {})
@@ -169,7 +170,7 @@ class FieldTransform(Transform):
         return self.draw_field(self.get_field(sample, self.field), key)
 
     def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:  # noqa: ARG002
-        """Returns what `draw` does, for `apply_field`."""
+        """Returns the draws, as `draw` does, for `apply_field`."""
         return {"key": key}
 
     def fields(self) -> set[str] | None:
@@ -180,8 +181,8 @@ class RandomTransform(Transform):
     """A transform that draws from its key."""
 
     given_name: Annotated[str, Field(min_length=1)] | None = Field(None, alias="draw")
-    """Name that the draws are made from; by default the transform's, and its number among the
-    unnamed ones of its kind. No other step changes the draws of a name."""
+    """Name that determines the draws; by default the transform's name and its number among the
+    unnamed ones of its kind. Other steps do not change the draws of a name."""
 
     @property
     def random(self) -> bool:
@@ -206,7 +207,7 @@ class RandomTransform(Transform):
 
 
 def draw_number(name: str) -> int:
-    """Returns 64 bits, signed, for the name of draws."""
+    """Returns a signed 64-bit hash of the name of draws."""
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "little", signed=True)
 
@@ -232,7 +233,7 @@ def require_numbers(x: tf.Tensor, step: FieldTransform) -> tf.Tensor:
 
 
 def require_type(x: tf.Tensor, step: FieldTransform, types: Sequence[str] = IMAGE_TYPES) -> None:
-    """Raises `ConfigError` for a field of another type than these."""
+    """Raises `ConfigError` unless the field has one of these types."""
     if x.dtype.name not in types:
         raise step.error(
             f"field {step.field!r} holds {x.dtype.name}; supported: {', '.join(types)}"

@@ -1,5 +1,5 @@
-"""Decoding of bytes into pixels and numbers, fused with a crop that follows: only the crop's window
-is decoded."""
+"""Decoding of bytes into pixels and numbers; fused with a following crop, it decodes only the
+crop's window."""
 
 from __future__ import annotations
 
@@ -40,19 +40,18 @@ class DecodeImage(FieldTransform):
     """
 
     channels: Literal[0, 1, 3, 4] = 3
-    """1 is greyscale, 3 RGB, 4 RGBA (a file without alpha becomes opaque), 0 as in the file, which
-    may vary from sample to sample."""
+    """1: greyscale; 3: RGB; 4: RGBA (a file without alpha becomes opaque); 0: as in the file, so
+    the number may vary between samples."""
     exif: Literal["apply", "ignore"] = "ignore"
-    """Whether a JPEG is turned upright as its EXIF orientation states."""
+    """Whether to turn a JPEG upright by its EXIF orientation."""
     dtype: Literal["uint8", "uint16"] = "uint8"
-    """Type of the pixels: `uint16` keeps all bits of a PNG of 16; `uint8` has the high
-    ones."""
+    """Type of the pixels: `uint16` keeps all bits of a 16-bit PNG; `uint8` keeps the high ones."""
     max_pixels: Positive = 1 << 26
-    """Largest image, height times width: an image whose header states more is a bad sample, and no
-    memory is taken for it."""
+    """Maximum pixels of an image, height times width. An image whose header states more is a bad
+    sample, and takes no memory."""
     scale: Literal[1, 2, 4, 8] = 1
-    """Divisor of height and width, rounded up: a JPEG is decoded at the smaller size, which takes
-    less time; of other formats, blocks of pixels are averaged."""
+    """Divisor of height and width, rounded up. A JPEG is decoded at the smaller size, which takes
+    less time; in other formats, blocks of pixels are averaged."""
 
     @property
     def decoding(self) -> Decoding:
@@ -67,7 +66,7 @@ class DecodeImage(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        contents = require_bytes(x, self, instead="an image is decoded once")
+        contents = require_bytes(x, self, instead="remove the second decode_image")
         return decode(contents, self.decoding)
 
     @override
@@ -77,7 +76,7 @@ class DecodeImage(FieldTransform):
 
 
 class DecodeRaw(FieldTransform):
-    """Decodes bytes of little-endian numbers, exactly as many as `shape` has.
+    """Decodes bytes as little-endian numbers, which must fill `shape` exactly.
 
     Result: bytes → `dtype`; `shape`.
     """
@@ -89,7 +88,7 @@ class DecodeRaw(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        contents = require_bytes(x, self, instead="it is decoded already")
+        contents = require_bytes(x, self, instead="remove decode_raw")
         dtype = tf.as_dtype(self.dtype)
         length = tf.strings.length(contents)
         expected = math.prod(self.shape) * dtype.size
@@ -106,12 +105,13 @@ class DecodeRaw(FieldTransform):
 
 
 class DecodeAndCrop(Transform):
-    """`decode_image` fused with a crop of its result. The planner inserts it; YAML has no name.
+    """`decode_image` fused with a crop of its result. The planner inserts it; it has no name in
+    YAML.
 
     Only the crop's window of a JPEG is decoded; the crop chooses it from the shape in the file's
-    header. A JPEG that does not end with its last marker is decoded whole: it may be truncated,
-    and is then a bad sample wherever the window lies. Window and pixels are the same as by two
-    separate steps with the same key.
+    header. A JPEG that does not end with its last marker is decoded whole: it may be truncated, and
+    is then a bad sample wherever the window lies. Window and pixels equal those of two separate
+    steps with the same key.
     """
 
     decode: DecodeImage
@@ -133,7 +133,7 @@ class DecodeAndCrop(Transform):
     def apply(self, sample: Sample, key: Key) -> Sample:
         field = self.decode.field
         value = self.decode.get_field(sample, field)
-        contents = require_bytes(value, self.decode, instead="an image is decoded once")
+        contents = require_bytes(value, self.decode, instead="remove the second decode_image")
         decoding = self.decode.decoding
 
         def choose_window(shape: tf.Tensor) -> Window:
@@ -147,7 +147,7 @@ class DecodeAndCrop(Transform):
             upright_jpeg=partial(
                 decode_jpeg_window, contents, decoding, choose_window, upright=True
             ),
-            # One call: the operations of a branch take time also where it is not taken.
+            # One call: a branch's operations take time even when the branch is not taken.
             other=lambda: call_traced(_decode_whole, contents, key, options=(decoding, self.crop)),
         )
         return {**sample, field: self.crop.to_output(pixels)}
@@ -158,7 +158,8 @@ class DecodeAndCrop(Transform):
 
     @override
     def draw(self, sample: Sample, key: Key) -> Drawn:
-        # Of the whole image: `apply` chooses the same window for the shape in the file's header.
+        # Drawn for the whole image: `apply` chooses the same window from the shape in the file's
+        # header.
         return self.crop.draw(self.decode.apply(sample, key), key)
 
     @override

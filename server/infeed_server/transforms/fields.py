@@ -14,7 +14,7 @@ from infeed_server.transforms.option_types import Names
 
 
 class Rename(Transform):
-    """Renames fields; two fields may swap names. Their order is kept.
+    """Renames fields, which keep their order; two fields may swap names.
 
     Result: types and shapes kept.
     """
@@ -69,9 +69,9 @@ class Drop(Transform):
 
 
 class Cache(Transform):
-    """Keeps the samples that fit into a budget, as the transforms before it make them.
+    """Caches samples, as the transforms before it make them, up to a budget.
 
-    It changes no sample, and no fingerprint; `infeed_server.pipeline` splits the list here.
+    It changes neither samples nor the fingerprint; `infeed_server.pipeline` splits the list here.
 
     Result: types and shapes kept.
     """
@@ -79,10 +79,10 @@ class Cache(Transform):
     shorthand = "store"
 
     store: Literal["memory", "disk"] = "memory"
-    """Where samples are kept: `disk` survives restarts, and several processes share it."""
+    """Where to keep samples: `disk` survives restarts, and several processes share it."""
     budget: Annotated[ByteSize, Field(ge=1 << 20)] = ByteSize(4 << 30)
-    """Bytes at most, and 1 MiB at least: of memory, in all processes of the server together; of
-    disk, with the unused caches below `path`."""
+    """Maximum bytes, at least 1 MiB: in memory, of all the server's processes together; on disk,
+    including the unused caches below `path`."""
     path: str | None = None
     """Folder on a local disk; by default `samples` in the
     [user's folder](commands.md#environment-variables)."""

@@ -22,11 +22,11 @@ def plan_finish(
     steps: Sequence[Step], stages: Sequence[Specs]
 ) -> tuple[list[Step], tuple[FinishTransform, ...]]:
     """Returns the host steps and the finish transforms, both in order. `stages[i]` are the fields
-    before step i; the last are those after all steps. A step can move to the trainer if it has a
-    finish transform and no later host step touches its fields. Of a field's movable steps, the last
-    ones move, as many as minimise its bytes on the wire; steps whose move saves no bytes stay on
-    the server. A step that only draws on the server moves with all behind it.
-    Raises `ConfigError` for one that cannot."""
+    before step i; the last entry holds those after all steps. A step can move to the trainer if it
+    has a finish transform and no later host step touches its fields. The last of a field's movable
+    steps move, as many as minimise its bytes on the wire; steps that would save no bytes stay on
+    the server. A step that only draws on the server moves with all steps after it. Raises
+    `ConfigError` for one that cannot."""
     moved: dict[int, FinishTransform] = {}
     for output, chain in _movable_chains(steps, stages).items():
         # The field's bytes before each step of the chain, and after the last.
@@ -45,7 +45,7 @@ def _movable_chains(
     steps: Sequence[Step], stages: Sequence[Specs]
 ) -> dict[str, list[tuple[int, str, FinishTransform]]]:
     """Returns each output field's movable steps, in order, with the option that names the field.
-    Goes backwards through the steps, and follows a field through `rename` to its earlier name."""
+    Walks through the steps backwards, and follows a field through `rename` to its earlier name."""
     outputs = stages[-1]
     chains: dict[str, list[tuple[int, str, FinishTransform]]] = {field: [] for field in outputs}
     # The name at this step → the name at the end, of fields that no later host step touches.
@@ -74,7 +74,7 @@ def _movable_chains(
 
 
 def _check_reach(step: Transform, finish: Drawing, names: Mapping[str, str]) -> None:
-    """Raises `ConfigError` for a step that the trainer cannot do: `names` are the fields that no
+    """Raises `ConfigError` for a step that the trainer cannot run; `names` are the fields that no
     later step touches."""
     if names.get(finish.draws) != finish.draws or not names.keys() >= {*read_fields(finish)}:
         fields = " and ".join(map(repr, read_fields(finish)[:-1]))

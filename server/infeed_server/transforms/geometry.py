@@ -32,7 +32,8 @@ class Crop(Geometry):
     """Size of the result, in pixels."""
 
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
-        """Returns the window in an image of that shape, int32[3]. Fails for too small an image."""
+        """Returns the window in an image of this shape, int32[3]. Fails if the image is too
+        small."""
         with tf.control_dependencies(require_size(self, self.size, shape)):
             return self.place_window(shape[:2], self.draw_numbers(key))
 
@@ -41,8 +42,8 @@ class Crop(Geometry):
         return tf.zeros([0])
 
     def place_window(self, image: tf.Tensor, numbers: tf.Tensor) -> Window:
-        """Returns the windows in images of these sizes, int32[..., 2], for the numbers of each.
-        Where an image is too small, its window is not inside of it."""
+        """Returns the windows in images of these sizes, int32[..., 2], from each image's random
+        numbers. The window of an image that is too small exceeds it."""
         raise NotImplementedError(type(self).__name__)
 
     def to_output(self, pixels: tf.Tensor, *, nearest: bool = False) -> tf.Tensor:  # noqa: ARG002
@@ -113,7 +114,8 @@ def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
 
 
 class _RandomFlip(RandomGeometry):
-    """A flip along an axis. Draws and pixels are the bits of the function of TensorFlow."""
+    """A flip along an axis. Draws and pixels are bit-identical to those of TensorFlow's
+    function."""
 
     axis: ClassVar[int]
 
@@ -162,16 +164,16 @@ class RandomFlipUpDown(_RandomFlip):
 
 
 _TRIES = 10
-"""Windows that are drawn; the first that fits in the image is taken."""
+"""Number of windows drawn; the first that fits into the image is used."""
 
 
 class RandomResizedCrop(RandomGeometry, Crop):
     """Crops a window of random area and aspect ratio, and resizes it.
 
-    As torchvision's: the window's share of the area is uniform in `scale`, the logarithm of its
-    width over its height is uniform in the logarithms of `ratio`, and each position in the image
-    is equally likely. If none of ten windows fits, the largest central one with a ratio in `ratio`
-    is taken.
+    As in torchvision, the window's share of the area is uniform in `scale`, the logarithm of its
+    width over its height is uniform in the logarithms of `ratio`, and each position in the image is
+    equally likely. If none of ten windows fits, the crop uses the largest central one whose ratio
+    is in `ratio`.
 
     Result: type kept; `size`.
     """
@@ -209,7 +211,7 @@ class RandomResizedCrop(RandomGeometry, Crop):
         drawn = tf.raw_ops.StatelessRandomUniform(shape=shape, seed=key, dtype=tf.float64)
         share, aspect, position = tf.split(drawn, [_TRIES, _TRIES, 2])
         low, high = (math.log(ratio) / 2 for ratio in self.ratio)
-        # Of one image: TensorFlow's `exp` of many values can have other bits.
+        # One image at a time: TensorFlow's `exp` of many values can have other bits.
         return tf.concat([share, tf.exp(low + (high - low) * aspect), position], 0)
 
     @override

@@ -1,4 +1,4 @@
-"""Nodes of TensorFlow graphs: what draws from random state."""
+"""Nodes of TensorFlow graphs that draw from random state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find_nodes(graph: tf.Graph, ops: frozenset[str]) -> set[str]:
 
 
 def iter_nodes(graph: tf.Graph) -> Iterator[tuple[str, Any]]:
-    """Yields the nodes of a graph, and those in branches and functions after their prefix."""
+    """Yields the nodes of a graph, and those in its branches and functions, with their prefix."""
     definition = graph.as_graph_def()
     for node in definition.node:
         yield "", node

@@ -1,4 +1,4 @@
-"""Instances of a picture: boxes and key points, whose rows move with it, and vary in number."""
+"""Instances of a picture: boxes and key points, whose rows move with it and vary in number."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class _Rows(Target):
     """A target whose rows belong to instances, such as objects of the picture."""
 
     normalized: bool = False
-    """Whether coordinates are shares of the picture's width and height, not pixels."""
+    """Whether coordinates are fractions of the picture's width and height, not pixels."""
     together: Annotated[tuple[FieldName, ...], BeforeValidator(as_tuple)] = Field((), alias="with")
-    """Fields with a row for each row of this field, such as labels: a row is dropped in all."""
+    """Fields with one row for each row of this field, such as labels; a dropped row leaves all of
+    them."""
     pad: Positive | None = None
-    """Rows of the field in a batch, where their number varies: zeros follow the rows that are
-    there, whose number is the field `NAME_count`."""
+    """Rows of the field in a batch, if their number varies: zeros fill the rest, and the field
+    `NAME_count` holds the number of real rows."""
     surplus: Literal["refuse", "cut"] = "refuse"
-    """With more rows than `pad`: a bad sample, or the first rows."""
+    """A sample with more rows than `pad` is a bad sample, or keeps the first rows."""
 
     def fields(self, name: str) -> set[str]:
         return {name, *self.together} | ({f"{name}_count"} if self.pad else set())
@@ -39,20 +40,19 @@ class _Rows(Target):
         return points * tf.cast(size[::-1], points.dtype) if self.normalized else points
 
     def to_units(self, points: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-        """Returns points in pixels as the field has them."""
+        """Returns points in the field's units, from pixels."""
         return points / tf.cast(size[::-1], points.dtype) if self.normalized else points
 
     def rows(self, sample: Sample, name: str) -> Sample:
-        """Returns the fields of the rows, without the zeros of an earlier `pad`. Raises
-        `ConfigError` for one that is not there, and fails the sample where they have not one number
-        of rows."""
+        """Returns the fields that share the rows, without the zeros of an earlier `pad`. Raises
+        `ConfigError` for a missing field, and fails the sample if their numbers of rows differ."""
         names = (name, *self.together)
         for field in self.together:
             if field not in sample or sample[field].shape.rank == 0:
                 known = ", ".join(sorted(set(sample) - {name}))
                 raise ConfigError(f"targets.{name}: with: no rows in {field!r}; fields: {known}")
         counts = tf.stack([tf.shape(sample[field])[0] for field in names])
-        message = f"targets.{name}: {', '.join(names)} must have one number of rows; they have"
+        message = f"targets.{name}: {', '.join(names)} must have the same number of rows; they have"
         same = require_at_run_time(tf.reduce_all(counts == counts[0]), message, counts)
         with tf.control_dependencies(same):
             rows = {field: tf.identity(sample[field]) for field in names}
@@ -72,7 +72,7 @@ class _Rows(Target):
             return sample
         rows = self.rows(sample, name)
         count = tf.shape(rows[name])[0]
-        problem = f"targets.{name}: pad: {self.pad} rows at most, or surplus: cut; there are"
+        problem = f"targets.{name}: pad: at most {self.pad} rows, or surplus: cut; there are"
         is_cut = self.surplus == "cut"
         fits = require_at_run_time(is_cut | (count <= self.pad), problem, count)
         with tf.control_dependencies(fits):
@@ -82,16 +82,17 @@ class _Rows(Target):
 
 
 class Boxes(_Rows):
-    """Boxes `[n, 4]` along the axes of the picture. One that is turned becomes the smallest box
-    around it."""
+    """Boxes `[n, 4]` parallel to the picture's axes. A rotated box becomes the smallest box around
+    it."""
 
     format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
-    """What the four numbers are: two corners, a corner and the size, or the centre and the size."""
+    """Meaning of the four numbers: two corners, a corner and the size, or the centre and the
+    size."""
     outside: Literal["clip", "keep"] = "clip"
-    """What becomes of a box beyond the picture's edge: `clip` cuts it there, and drops it if
-    nothing stays; `keep` leaves it."""
+    """Treatment of a box beyond the picture's edge: `clip` cuts it off there, and drops it if
+    nothing is left; `keep` does not change it."""
     min_visible: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of a box's area that stays visible at least; a transform drops one with less."""
+    """Minimum visible share of a box's area; a transform drops a box that shows less."""
 
     def move(self, sample: Sample, name: str, moved: Moved) -> Sample:
         shape = sample[name].shape
@@ -131,24 +132,24 @@ class Boxes(_Rows):
     def finish(self, sample: Sample, name: str) -> Sample:
         if self.pad is None and sample[name].shape.rank and sample[name].shape[0] is None:
             raise ConfigError(
-                f"targets.{name}: the number of boxes varies, and a batch has one shape; add pad, "
+                f"targets.{name}: the number of boxes varies, but a batch has one shape; add pad, "
                 "the largest number"
             )
         return super().finish(sample, name)
 
 
 class Keypoints(_Rows):
-    """Key points `[..., 2]`, x and y, or `[..., 3]` with a visibility, as COCO has them: a point of
-    visibility 0 is not there, and stays zeros."""
+    """Key points `[..., 2]`, x and y, or `[..., 3]` with a visibility, as in COCO: a point of
+    visibility 0 is missing, and stays zero."""
 
     outside: Literal["keep", "mark"] = "keep"
-    """What becomes of a point beyond the picture's edge: `mark` sets its visibility, and it, to
-    zeros."""
+    """Treatment of a point beyond the picture's edge: `mark` sets the point and its visibility to
+    zero."""
     pairs: Annotated[
         tuple[Annotated[tuple[int, int], BeforeValidator(as_tuple)], ...], BeforeValidator(as_tuple)
     ] = ()
-    """Numbers of the points that are a left and a right one, `[[1, 2], [3, 4]]`: a mirrored picture
-    has them swapped."""
+    """Pairs of a left and a right point, by number, `[[1, 2], [3, 4]]`: a mirrored picture swaps
+    them."""
 
     def move(self, sample: Sample, name: str, moved: Moved) -> Sample:
         shape = sample[name].shape
@@ -174,7 +175,7 @@ class Keypoints(_Rows):
     def _swapped(self, points: tf.Tensor, name: str, moved: Moved) -> tf.Tensor:
         count = points.shape[-2] if points.shape.rank > 1 else None
         if count is None or max(map(max, self.pairs)) >= count:
-            raise ConfigError(f"targets.{name}: pairs: a number is not below {count}, the points")
+            raise ConfigError(f"targets.{name}: pairs: a number is not below the {count} points")
         order = list(range(count))
         for left, right in self.pairs:
             order[left], order[right] = right, left
@@ -187,7 +188,7 @@ class Keypoints(_Rows):
 
 
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""Of a box: whether x, and y, are of its end."""
+"""Corners of a box: whether x and y come from its end."""
 
 
 def _to_corners(boxes: tf.Tensor, format_: str) -> tuple[tf.Tensor, tf.Tensor]:

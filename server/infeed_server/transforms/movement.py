@@ -1,5 +1,5 @@
-"""Movement of pixels and points: the base class of the transforms that move a picture, and what
-belongs to it, by one draw."""
+"""Movement of pixels and points: the base class of transforms that move a picture and its targets
+by one draw."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Geometry(FieldTransform):
     def apply_pixels(
         self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
     ) -> tf.Tensor:
-        """Moves a picture [height, width, channels]. A mask has the `nearest` of its values, and
-        `fill` where the picture has no pixel."""
+        """Moves a picture [height, width, channels]. A mask takes the `nearest` value, and `fill`
+        where the picture has no pixel."""
         raise NotImplementedError(type(self).__name__)
 
     def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
         """Moves points, float32[..., 2], x and y in pixels from the upper left corner of a picture
-        of this shape. A pixel is from its number to the next: the picture ends at its width."""
+        of this shape. Pixel i spans i to i + 1, so the picture ends at its width."""
         raise NotImplementedError(type(self).__name__)
 
     def result_size(self, image: tf.Tensor, drawn: Drawn) -> tf.Tensor:  # noqa: ARG002

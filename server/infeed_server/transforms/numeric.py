@@ -15,7 +15,7 @@ from infeed_server.transforms.option_types import Finite, FloatType, Numbers, Nu
 
 
 class Normalize(FieldTransform):
-    """Computes ((x / `scale`) - `mean`) / `std`, without the steps that are not given.
+    """Computes ((x / `scale`) - `mean`) / `std`, without the steps whose option is not given.
 
     Result: → `dtype`; shape kept.
     """
@@ -68,9 +68,8 @@ class Normalize(FieldTransform):
 class Cast(FieldTransform):
     """Converts; floats become integers by truncation, and values out of range saturate.
 
-    To saturate: the nearest value of an integer type represents one that is out of its range, and
-    0 represents NaN. The result is the same on the server, in NumPy and in TensorFlow, for each
-    pair of types.
+    Saturation replaces a value outside an integer type's range by the nearest one inside, and NaN
+    by 0. The result is the same on the server, in NumPy and in TensorFlow, for each pair of types.
 
     Result: → `dtype`; shape kept.
     """
@@ -98,7 +97,7 @@ class OneHot(FieldTransform):
     keeps_classes: ClassVar[bool] = True
 
     depth: Positive
-    """Number of classes; a label outside of [0, `depth`) gives only `off_value`."""
+    """Number of classes; a label outside [0, `depth`) gives `off_value` everywhere."""
     dtype: NumberType = "float32"
     """Type of the result."""
     on_value: Finite = 1.0
@@ -148,7 +147,7 @@ class StringToNumber(FieldTransform):
 
 
 class ConvertImageDtype(FieldTransform):
-    """Converts to another type, scaled to its range; floats are in [0, 1].
+    """Converts to another type and scales values to its range; floats are in [0, 1].
 
     As `tf.image.convert_image_dtype`; floats out of [0, 1] saturate, and NaN becomes 0, as in
     `cast`. It runs on the server. For fewer bytes on the wire, `normalize` with `scale: 255.0`

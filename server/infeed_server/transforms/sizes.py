@@ -20,8 +20,8 @@ AVERAGING_METHODS: frozenset[ResizeMethod] = frozenset({"bilinear", "area", "gau
 """Methods that compute weighted means of pixels, so no result leaves the pixels' range."""
 
 MAX_PIXELS = 1 << 26
-"""Pixels of an image whose shorter side is resized, as `decode_image` has them: a line of 60,000
-pixels would take gigabytes."""
+"""Pixels of an image whose shorter side is resized, as `decode_image` limits them: an image of 1 x
+60,000 pixels would take gigabytes."""
 
 _SMALL_TYPES = ("uint8", "int8")
 """Types so narrow that float32's rounding errors in such a mean never reach half a step."""
@@ -41,23 +41,24 @@ class Resize(Geometry):
     size: Size | None = Field(None, examples=["[224, 224]"])
     """Size of the result, in pixels; either this or `short_side` is required."""
     short_side: Positive | None = None
-    """Length of the shorter side. The image keeps its aspect; the longer side is
-    rounded down, as torchvision rounds it."""
+    """Length of the shorter side. The image keeps its aspect ratio; the longer side is rounded
+    down, as in torchvision."""
     max_side: Positive | None = None
-    """With `short_side`: the longer side is at most that long, so that the image may be smaller."""
+    """With `short_side`: maximum length of the longer side; the image becomes smaller if
+    necessary."""
     method: ResizeMethod = "bilinear"
     """Interpolation."""
     antialias: bool = False
-    """Whether a smaller image is smoothed, as in TensorFlow."""
+    """Whether to smooth when shrinking, as in TensorFlow."""
     dtype: Literal["float32"] | None = None
-    """`float32` keeps the values as `tf.image.resize` returns them; none: the field's type."""
+    """`float32` keeps the values that `tf.image.resize` returns; none: the field's type."""
 
     @model_validator(mode="after")
     def _check(self) -> Resize:
         if (self.size is None) == (self.short_side is None):
             raise ValueError("should have one of size and short_side")
         if self.max_side is not None and self.max_side < (self.short_side or self.max_side + 1):
-            raise ValueError("should have max_side with short_side, which is at most as long")
+            raise ValueError("should have max_side only with short_side, and not below it")
         return self
 
     @override
@@ -130,8 +131,7 @@ def resize(
 
 
 class Pad(Geometry):
-    """Puts an image into the centre of a larger one; of an odd remainder, the larger part is below
-    and right.
+    """Centres an image in a larger one; an odd pixel of padding goes below or to the right.
 
     Result: type kept; `size`.
     """
@@ -149,7 +149,7 @@ class Pad(Geometry):
         if pixels.dtype.is_integer and not (
             value.is_integer() and pixels.dtype.min <= value <= pixels.dtype.max
         ):
-            raise self.error(f"value: {value:g} is no {pixels.dtype.name}, as the field holds")
+            raise self.error(f"value: {value:g} is not a {pixels.dtype.name}, the field's type")
         shape = tf.shape(pixels)
         with tf.control_dependencies(require_size(self, self.size, shape, is_largest=True)):
             space = self.size - shape[:2]
@@ -175,8 +175,8 @@ class Pad(Geometry):
 def require_size(
     step: FieldTransform, size: tuple[int, int], shape: tf.Tensor, *, is_largest: bool = False
 ) -> list[tf.Operation]:
-    """Raises, or fails the sample, if an image of this shape is smaller than the size, or larger
-    than it if that `is_largest`. Returns control dependencies."""
+    """Raises, or fails the sample, if an image of this shape is smaller than the size, or with
+    `is_largest` larger. Returns control dependencies."""
     height, width = size
     problem = (
         f"field {step.field} must be at {'most' if is_largest else 'least'} {height} x {width} "

@@ -1,5 +1,5 @@
-"""Target: what a field shows of a picture, and the mask; each geometric transform moves it with the
-picture by one draw."""
+"""Target of a picture: a field that shows something of it, such as a mask; each geometric transform
+moves both by one draw."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from infeed_server.transforms.movement import Geometry
 from infeed_server.transforms.option_types import Finite
 
 _MAX_FILL = 2.0**24
-"""Larger values of pixels would be rounded: the operation that moves them is in float32."""
+"""Larger pixel values would be rounded: the operation that moves pixels computes in float32."""
 
 
 class Moved(NamedTuple):
     """A step that has moved a picture, what it drew, and the picture's size before and after, as
-    int32[2] of height and width. A picture that never moves has no step, and one that is not
-    decoded no size."""
+    int32[2] of height and width. A picture that never moves has no step; one that is not decoded
+    has no size."""
 
     step: Geometry | None
     drawn: Drawn
@@ -50,16 +50,16 @@ class Target(Definition):
         """Moves the field as its picture was moved."""
 
     def finish(self, sample: Sample, name: str) -> Sample:  # noqa: ARG002 - of those with rows
-        """Gives the field its shape in a batch, when its picture moves no more."""
+        """Gives the field its shape in a batch, after the picture's last move."""
         return sample
 
 
 class Mask(Target):
-    """A mask of the picture's height and width, `[height, width]` or with channels. Each pixel has
-    the nearest value, so that no new class comes up between two."""
+    """A mask of the picture's height and width, `[height, width]` or with channels. Each pixel
+    takes the nearest value, so that no new class appears between two."""
 
     fill: Finite = 0.0
-    """Value of the pixels around the picture, such as 255 where these are ignored."""
+    """Value of the pixels around the picture, such as 255 if the loss ignores it."""
 
     def move(self, sample: Sample, name: str, moved: Moved) -> Sample:
         mask = sample[name]
@@ -67,7 +67,7 @@ class Mask(Target):
             return sample
         if mask.dtype == tf.string:
             raise ConfigError(
-                f"targets.{name}: the mask is encoded where {self.of!r} is moved; put decode_image "
+                f"targets.{name}: the mask is encoded where {self.of!r} moves; put decode_image "
                 f"with channels: 1 for {name!r} before it"
             )
         if mask.shape.rank not in (2, 3):
@@ -86,9 +86,9 @@ class Mask(Target):
     def _check_fill(self, name: str, kind: tf.DType) -> None:
         problem = ""
         if kind.is_integer and (self.fill % 1 or not kind.min <= self.fill <= kind.max):
-            problem = f"is no {kind.name}, as the mask holds"
+            problem = f"is not a {kind.name}, the mask's type"
         elif abs(self.fill) > _MAX_FILL:
-            problem = f"is beyond {_MAX_FILL:.0f}, up to which float32 has each whole number"
+            problem = f"is above {_MAX_FILL:.0f}, up to which float32 is exact"
         if problem:
             raise ConfigError(f"targets.{name}.mask.fill: {self.fill:.10g} {problem}")
 

@@ -29,7 +29,7 @@ Decode: TypeAlias = "Callable[[], tf.Tensor]"
 _REMEDY = "convert it to PNG"
 
 _COLOUR_BIT = 2
-"""Of a PNG's colour type: neither grey nor grey with alpha."""
+"""Bit of a PNG's colour type: neither grey nor grey with alpha."""
 _PALETTE = 3
 """Colour type of a PNG."""
 
@@ -68,9 +68,9 @@ def decode_by_format(
     upright_jpeg: Decode,
     other: Decode,
 ) -> tf.Tensor:
-    """Decodes an image by the function for it: `upright_jpeg` is for a JPEG that may have EXIF.
-    `is_jpeg` is false where `other` is to decode the image, in any format. One selection
-    among all, since each takes some of the time of a small image."""
+    """Decodes an image by the function of its format; `upright_jpeg` is for a JPEG that may have
+    EXIF. Where `is_jpeg` is false, `other` decodes the image, in any format. One selection among
+    all formats, since each selection costs a small image time."""
     if decoding.oriented:
         index = tf.where(is_jpeg, tf.cast(may_have_exif(contents), tf.int32), 2)
         pixels = tf.switch_case(index, [jpeg, upright_jpeg, other])
@@ -107,7 +107,7 @@ def _decode_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 
 def _decode_png(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """Decodes a PNG with all bits, also to the channels that TensorFlow converts wrongly."""
+    """Decodes a PNG with all bits, even to channels that TensorFlow converts wrongly."""
     header = first_bytes(contents, 26)
     width, height = tf.unstack(numbers(header, ((16, 4), (20, 4)), big_endian=True))
     bit_depth, colour_type = header[24], header[25]
@@ -135,7 +135,7 @@ def _decode_png(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 
 def _with_full_alpha(pixels: tf.Tensor) -> tf.Tensor:
-    """Makes opaque what is not fully transparent, as all other pixels of such a grey image are. The
+    """Makes pixels opaque unless they are fully transparent: such a grey image has no others. The
     alpha that TensorFlow adds is the largest number of the stored bits: 15 for 4 bits."""
     is_opaque = tf.cast(pixels[..., 3:] > 0, pixels.dtype)
     return tf.concat([pixels[..., :3], is_opaque * pixels.dtype.max], axis=2)
@@ -143,7 +143,7 @@ def _with_full_alpha(pixels: tf.Tensor) -> tf.Tensor:
 
 def _decode_gif(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     """Decodes the first frame of a GIF; transparent pixels are black. TensorFlow's result has the
-    size of the largest frame, which must be the canvas's."""
+    size of the largest frame, which must be that of the canvas."""
     canvas = numbers(first_bytes(contents, 10), ((8, 2), (6, 2)))
     problem = f"is a GIF, whose transparency is not decoded; {_REMEDY}; its channels are to be"
     supported = decoding.require(decoding.channels != 4, problem, tf.constant(decoding.channels))
@@ -156,7 +156,7 @@ def _decode_gif(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 
 def _decode_bmp(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """Decodes a BMP of 24 or 32 bits. A fourth byte is no alpha."""
+    """Decodes a BMP of 24 or 32 bits. A fourth byte is not alpha."""
     header = numbers(first_bytes(contents, 34), _BMP_LAYOUT)
     header_bytes, width, height, bits, compression, offset = tf.unstack(header)
     height = tf.where(height < 1 << 31, height, (1 << 32) - height)  # negative: the top row first
@@ -196,7 +196,8 @@ def _decode_webp(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 
 def _with_alpha_flag(contents: tf.Tensor) -> tf.Tensor:
-    """Returns an animation that states alpha. The flags of metadata, which are lost, are unused."""
+    """Returns an animation whose header states alpha. The flags of metadata, which are lost, are
+    unused."""
     rest = tf.strings.substr(contents, _WEBP_FLAGS + 1, tf.strings.length(contents))
     flags = bytes([_ANIMATED | _WITH_ALPHA])
     return tf.strings.join([tf.strings.substr(contents, 0, _WEBP_FLAGS), flags, rest])
@@ -206,7 +207,7 @@ def _refuse(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     known = "must be a JPEG, PNG, GIF, BMP or WebP; its first bytes are"
     length = tf.strings.length(contents)
     with tf.control_dependencies(decoding.require(length > 0, "is an empty file; bytes:", length)):
-        # TensorFlow cannot raise an error of a graph whose message is not UTF-8: there, numbers.
+        # In a graph, TensorFlow cannot raise an error whose message is not UTF-8: it shows numbers.
         start = tf.strings.substr(contents, 0, 3)
         if not tf.executing_eagerly():
             start = first_bytes(contents, 3)[:length]

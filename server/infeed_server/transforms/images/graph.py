@@ -20,7 +20,7 @@ have them."""
 @dataclass(frozen=True)
 class Decoding:
     """The options of a `decode_image`. `subject` begins the messages: the transform and its field;
-    `oriented` is whether a JPEG is turned upright as its EXIF states; `scale` divides the size."""
+    `oriented` is whether to turn a JPEG upright by its EXIF; `scale` divides the size."""
 
     subject: str
     channels: int
@@ -46,11 +46,12 @@ class Decoding:
 def call_traced(
     function: Callable[..., tf.Tensor], *tensors: tf.Tensor, options: tuple[Hashable, ...] = ()
 ) -> tf.Tensor:
-    """Calls `function(*tensors, *options)`, in a graph as one call of a function of it. The
-    decoders of unusual files have hundreds of operations; so they take no time where no such file
+    """Calls `function(*tensors, *options)`; in a graph, as one call of a traced function. The
+    decoders of unusual files have hundreds of operations, which so take no time until such a file
     comes."""
     if tf.executing_eagerly():
-        # A bad sample is examined so. The error of a graph's function would have a traceback.
+        # The examination of a bad sample runs eagerly: the error of a graph's function would have a
+        # traceback.
         return function(*tensors, *options)
     specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
     return trace(function, specs, options)(*tensors)
@@ -88,8 +89,9 @@ def read_bytes(contents: tf.Tensor, begin: tf.Tensor, count: tf.Tensor | int) ->
 def numbers(
     data: tf.Tensor, places: Sequence[tuple[int, int]], *, big_endian: tf.Tensor | bool = False
 ) -> tf.Tensor:
-    """Returns unsigned numbers of the last dimension, int64, one for each (begin, size in bytes).
-    All of them with one product, since a graph of many small operations takes long to build."""
+    """Returns unsigned numbers from the bytes of the last dimension, int64, one for each (begin,
+    size in bytes). One product computes all, since a graph of many small operations takes long to
+    build."""
     length = max(begin + size for begin, size in places)
     ascending = np.zeros((len(places), length), np.int64)
     descending = np.zeros_like(ascending)
@@ -107,7 +109,7 @@ def begins_with(data: tf.Tensor, text: bytes) -> tf.Tensor:
 
 def to_channels(pixels: tf.Tensor, channels: int) -> tf.Tensor:
     """Converts RGB or RGBA, the last dimension, to `channels` channels; 0 keeps the file's. Alpha
-    is dropped, or opaque where there was none."""
+    is dropped, or added as opaque."""
     if channels == 1:
         return luma(pixels)
     if channels == 3:
@@ -121,7 +123,8 @@ def to_channels(pixels: tf.Tensor, channels: int) -> tf.Tensor:
 
 def average_blocks(pixels: tf.Tensor, scale: int) -> tf.Tensor:
     """Divides height and width by `scale`, rounded up: averages of blocks, rounded to the nearest
-    integer (halves up). Blocks at the edges are smaller; what is missing is split between both."""
+    integer (halves up). Blocks at the edges are smaller; what is missing is split between both
+    edges."""
     # Every sum is exact: of at most 64 numbers of 16 bits.
     mean = tf.nn.avg_pool2d(tf.cast(pixels, tf.float32)[tf.newaxis], scale, scale, "SAME")[0]
     return tf.cast(mean + 0.5, pixels.dtype)

@@ -19,8 +19,8 @@ START_OF_IMAGE, END_OF_IMAGE = b"\xff\xd8", b"\xff\xd9"
 """Markers."""
 
 _MARGIN = 2
-"""Columns that are decoded on each side of a window: colour that is stored at half the resolution
-is smoothed with its neighbours, so the window's own have the bits of the whole image."""
+"""Extra columns decoded on each side of a window: colour stored at half the resolution is smoothed
+with its neighbours, so the window's own columns equal those of the whole image."""
 
 
 def decode_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
@@ -59,8 +59,8 @@ def decode_jpeg_window(
     *,
     upright: bool = False,
 ) -> tf.Tensor:
-    """Decodes the window that `choose_window` returns for the shape of the image, which is the
-    stored one, or the one that is turned `upright`."""
+    """Decodes the window that `choose_window` returns for the shape of the image, as stored, or
+    turned `upright`."""
     shape = tf.io.extract_jpeg_shape(contents)
     size = shape[:2]
     orientation = jpeg_orientation(contents) if upright else None

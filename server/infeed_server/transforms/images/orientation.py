@@ -2,8 +2,8 @@
 
 EXIF is in a segment APP1 before the pixels. Segments are followed up to the first with EXIF; EXIF
 elsewhere, such as in an embedded picture, does not count. Only a file with the identifier is
-searched, so a JPEG without EXIF costs a few small operations. EXIF that is torn or wrong never
-fails the sample: the image then counts as upright.
+searched, so a JPEG without EXIF costs a few small operations. Damaged EXIF never fails the sample:
+the image then counts as upright.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from infeed_server.transforms.images.graph import (
 )
 
 UPRIGHT, SIDEWAYS = 1, 5
-"""Orientations: from the latter on, rows are stored as columns."""
+"""Orientations; from `SIDEWAYS` on, rows are stored as columns."""
 
 _EXIF = b"Exif\0\0"
 """Identifier of the segment, behind its marker and its length."""
 _APP1 = 0xE1
 _MIN_SEGMENT, _MIN_BARE, _START_OF_SCAN = 0xC0, 0xD0, 0xDA
-"""Markers: from the first on segments have a length, except those from the second to the third,
-behind which the pixels are."""
+"""Markers: from the first on, segments have a length, except those from the second to the third.
+The pixels follow the third."""
 _SEGMENT_HEADER = 4 + len(_EXIF)
 """Marker, length and identifier."""
 
@@ -38,7 +38,7 @@ _JFIF = b"\xff\xe0\0\x10"
 _FIRST_SEGMENT, _AFTER_JFIF = 2, 20
 
 _MAX_SEGMENTS = 100
-"""Segments besides JFIF's in which EXIF is searched for, so that a crafted file takes no time."""
+"""Segments searched for EXIF, besides JFIF's: more let a crafted file take longer."""
 
 _ORIENTATION_TAG = 0x0112
 _SHORT, _LONG = 3, 4
@@ -164,5 +164,5 @@ def _is_exif(header: tf.Tensor) -> tf.Tensor:
 
 
 def _length(header: tf.Tensor) -> tf.Tensor:
-    """Returns the length that a segment states: of all but its marker."""
+    """Returns the length that a segment states, which excludes its marker."""
     return tf.cast(numbers(header, ((2, 2),), big_endian=True)[0], tf.int32)

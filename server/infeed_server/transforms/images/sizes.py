@@ -17,8 +17,8 @@ _PNG_SIZE = ((20, 4), (16, 4))
 
 
 def decoded_size(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """Returns height and width, int32[2], that `decode` makes of an image. Only a GIF, BMP or WebP
-    is decoded for it."""
+    """Returns the height and width, int32[2], that `decode` gives an image. It decodes only a GIF,
+    BMP or WebP."""
 
     def of_jpeg() -> tf.Tensor:
         size = tf.io.extract_jpeg_shape(contents)[:2]
