@@ -1,4 +1,4 @@
-"""Folders of data files that a JSON file describes."""
+"""Folders whose data files a JSON file describes."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def read_description(path: str, model: type[Message], writer: str) -> Message:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "JSON"
         problem = (
-            f"is not as {writer} writes it: {place}: {first['msg']}; choose the source that fits "
+            f"is not what {writer} writes: {place}: {first['msg']}; choose the source that fits "
         )
         problem += "(infeed init has --source), or write it again"
         raise SourceError(f"{path} {problem}", file=path) from None
 
 
 def check_names(path: str, names: Sequence[str]) -> None:
-    """Raises `SourceError` if a name in the file `path` is outside of its folder, or repeated."""
+    """Raises `SourceError` if a name in the file `path` leaves its folder or repeats."""
     for name, count in Counter(names).items():
         if name.startswith("/") or ".." in name.split("/"):
-            raise SourceError(f"{path}: {name!r} is outside of the folder", file=path)
+            raise SourceError(f"{path}: {name!r} is outside the folder", file=path)
         if count > 1:
-            raise SourceError(f"{path} has the file {name!r} twice; write it again", file=path)
+            raise SourceError(f"{path} lists the file {name!r} twice; write it again", file=path)
 
 
 def stamps_below(folder: str) -> Callable[[str], FileStamp]:
-    """Returns a function that does what `read_stamp` does, for files below a folder: objects are
-    listed together, and take no request each."""
+    """Returns a function like `read_stamp` for files below a folder: it lists objects together
+    instead of making a request for each."""
     listed: dict[str, FileStamp] = {}
     if is_remote(folder) and not folder.startswith("http"):  # a web server lists no files
         with reading(folder, "list"):

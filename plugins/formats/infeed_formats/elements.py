@@ -1,6 +1,6 @@
-"""Elements: their values by field name, the fields of some of them, and columns of such fields.
+"""Elements: their values by field name, the fields that they share, and columns of these fields.
 
-A field has one row for each element, of a fixed shape, or else an array of its own.
+A field holds a row of fixed shape for each element, or an array of varying shape.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from infeed_formats.values import (
 Result = TypeVar("Result")
 
 SINGLE_VALUE = "value"
-"""Field of an element that is neither a dict nor a tuple, unless it is named."""
+"""Default field name of an element that is neither a dict nor a tuple."""
 
 
 class Example(NamedTuple):
@@ -36,8 +36,8 @@ class Example(NamedTuple):
 def read_good(
     indices: Iterable[int], read: Callable[[int], Result], *bad: type[Exception]
 ) -> list[Result]:
-    """Returns what is read of samples, without those that raise an error of the types `bad`. Raises
-    the first one if all are bad."""
+    """Returns the samples that can be read; those that raise a `bad` error are left out. Raises the
+    first error if all are bad."""
     found: list[Result] = []
     errors: list[Exception] = []
     for index in indices:
@@ -51,8 +51,8 @@ def read_good(
 
 
 def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]:
-    """Returns the values of an element by field name. Raises `UnfitError`. Parts of a tuple are
-    called by `names`, the fields of a named tuple, or their numbers."""
+    """Returns the values of an element by field name. Raises `UnfitError`. Parts of a tuple take
+    their names from `names`, a named tuple's fields, or their numbers."""
     if isinstance(element, Mapping):
         _check_dict(element, names)
         return element
@@ -96,11 +96,9 @@ def infer_fields(examples: Sequence[Example]) -> tuple[Field, ...]:
 def _check_dict(element: Mapping[Any, Any], names: Sequence[str] | None) -> None:
     for name in element:
         if not isinstance(name, str) or not name:
-            raise UnfitError(f"is a dict with the key {name!r}; names of fields are text")
+            raise UnfitError(f"is a dict with the key {name!r}; field names must be text")
     if names:
-        raise UnfitError(
-            f"is a dict, which has names of its own ({', '.join(element)}); leave out names"
-        )
+        raise UnfitError(f"is a dict with its own names ({', '.join(element)}); leave out names")
     if not element:
         raise UnfitError("is empty")
 
@@ -122,14 +120,14 @@ def _infer_field(name: str, examples: Sequence[Example]) -> Field:
         shape = tuple(size if size == other_size else None for size, other_size in sizes)
     if found.data_type is None:
         raise UnfitError(
-            f"{number} has the field {name!r} as an empty list, as the others that were looked at; "
+            f"{number} has an empty list as the field {name!r}, like the other elements examined; "
             "declare its type with fields: ..."
         )
     return Field(name, found.data_type, shape)
 
 
 def _join(one: Value, other: Value) -> Value | None:
-    """Returns the one whose data type fits both, None if neither does."""
+    """Returns the field whose data type fits both; None if neither does."""
     if one.data_type == other.data_type:
         return one if one.is_typed else other
     if one.data_type is None or other.data_type is None:
@@ -166,7 +164,7 @@ def fit_parts(
         known = [field.name for field in fields]
         other = next(name for name in parts if name not in known)
         raise UnfitError(
-            f"has the field {other!r}, and the first elements have {', '.join(known)} only; "
+            f"has the field {other!r}, but the first elements have only {', '.join(known)}; "
             "ignore it with fields: ..."
         )
     arrays = {}

@@ -46,9 +46,9 @@ def load_index(
     checked: bool = False,
 ) -> Index | None:
     """Loads the index of this version of the file; None without a valid one. `version` is the
-    format's, and `decode` returns None, or raises, for arrays that are no index of the file. With
-    `checked`, reads find a record that is not the index's: then an index beside an object counts
-    that was copied with its file, and so has another time and etag."""
+    format's, and `decode` returns None, or raises, for arrays that do not index the file. With
+    `checked`, reads detect a record that the index does not match: then an index copied together
+    with its object is valid despite another time and etag."""
     key = _key(version, stamp)
     loaded = (_load(str(one), key, decode) for one in _candidates(path, directory))
     found = next((index for index in loaded if index is not None), None)
@@ -58,8 +58,8 @@ def load_index(
 
 
 def packed_index(version: str, arrays: Arrays, size: int) -> bytes:
-    """Returns the index of a file that is complete from its first moment: it is valid for its size,
-    at any time and in any store, since each read checks the CRC of the record in the index."""
+    """Returns the index of a file that is written once and complete. The index is valid for the
+    file's size alone, at any time and in any store: each read checks the record's CRC."""
     out = io.BytesIO()
     stored: dict[str, Any] = {"stamp": np.array([version, str(size)]), **arrays}
     np.savez(out, **stored)
@@ -82,14 +82,14 @@ def store_index(
             write_atomically(candidate, write)
             return
     _log.warning(
-        "the record index of %s cannot be kept in %s; it is rebuilt at every start",
+        "the record index of %s cannot be stored in %s; every start rebuilds it",
         path,
         " nor in ".join(str(candidate.parent) for candidate in candidates),
     )
 
 
 def _candidates(path: str, directory: str | None) -> list[Path]:
-    """Returns the files that may hold the index of this data file, the preferred one first."""
+    """Returns the files that may hold the index of this data file, in order of preference."""
     name = Path(path.rpartition("/")[2] + INDEX_SUFFIX)
     # In a shared folder, a hash distinguishes data files of the same name.
     shared = f"{hashlib.sha256(path.encode()).hexdigest()[:16]}-{name}"

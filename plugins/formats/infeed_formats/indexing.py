@@ -1,4 +1,4 @@
-"""The indexing of data files: each file's index from the cache, or of a scan of the file."""
+"""Indexing of data files: each file's index from the cache or a scan of the file."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class IndexFormat(Protocol, Generic[_Index_co]):
     """The indexing of files of one format. An index is a named tuple of arrays, or None."""
 
     version: str
-    """A text that differs from other formats', and changes with the arrays of the index."""
+    """A text unique to the format; it changes when the arrays of the index do."""
 
     checked: bool
-    """Whether reads find a record that is not the index's."""
+    """Whether reads detect a record that the index does not match."""
 
     def scan(
         self, handle: FileHandle, path: str, size: int, on_position: Callable[[int], None]
     ) -> _Index_co:
-        """Returns the index of a file; calls `on_position` with the bytes scanned. Raises
+        """Returns the index of a file and calls `on_position` with the bytes scanned. Raises
         `SourceError`."""
 
     def decode(self, arrays: Arrays, size: int) -> _Index_co | None:
-        """Returns a stored index of a file with `size` bytes. Returns None, or raises, for arrays
-        that are no such index, or have less than is needed."""
+        """Returns the stored index of a file with `size` bytes. Returns None, or raises, for arrays
+        that are not such an index or are incomplete."""
 
 
 def index_files(
@@ -50,8 +50,8 @@ def index_files(
     *,
     rebuild: bool = False,
 ) -> Iterator[tuple[StoredFile, Index, bool]]:
-    """Yields each file with its index, and whether that was in the cache, rather than built now.
-    `directory` is the folder of the cache, instead of the data's own. Raises `SourceError`."""
+    """Yields each file with its index, and whether the cache had it. `directory` replaces the
+    data's own folder as the cache. Raises `SourceError`."""
     ends = np.cumsum([file.stamp.size for file in files], dtype=np.int64).tolist()
     report = _limited(progress, ends[-1])
     for file, end in zip(files, ends, strict=True):
@@ -75,7 +75,7 @@ def index_files(
 
 
 def to_arrays(index: Any) -> Arrays:
-    """Returns the arrays of an index that are stored."""
+    """Returns the arrays that an index stores."""
     return {name: array for name, array in index._asdict().items() if array is not None}
 
 

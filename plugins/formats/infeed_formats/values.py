@@ -1,4 +1,4 @@
-"""Values of elements as arrays: of NumPy, numbers, text and bytes of Python, lists of them."""
+"""Values of elements as arrays: NumPy arrays, Python's numbers, text and bytes, and lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONVERSIONS = {
     "uint": ("int", "uint", "float", "bfloat"),
     "float": ("float", "bfloat"),
 }
-"""Kind of a Python number → kinds of data types that it is converted to."""
+"""Kind of a Python number → kinds of data types that it can become."""
 
 
 _CONVERT = {
@@ -23,9 +23,9 @@ _CONVERT = {
     "m": "convert it: .astype('int64'), in its unit",
     "c": "make arrays of .real and .imag",
     "f": "convert it: .astype('float64')",
-    "V": "of bfloat16, NumPy saves the bytes alone: convert it before, .astype('float32')",
+    "V": "for bfloat16, NumPy saves only bytes: convert it first, .astype('float32')",
 }
-"""Kind of a data type of NumPy that cannot be served → what to serve instead."""
+"""Kind of a NumPy data type that cannot be served → what to serve instead."""
 
 
 class UnfitError(ValueError):
@@ -34,7 +34,7 @@ class UnfitError(ValueError):
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the elements. Its shape has None for a size that varies."""
+    """A field of the elements; its shape has None for a size that varies."""
 
     name: str
     data_type: str
@@ -50,7 +50,7 @@ class Field:
         )
 
     def empty(self, rows: int) -> Array:
-        """Returns an array for a number of values; arrays that vary are objects in it."""
+        """Returns an array for a number of values; arrays that vary are its objects."""
         if self.varies:
             return np.empty(rows, object)
         return np.empty((rows, *self.shape), numpy_dtype(self.data_type))  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def to_value(value: Any) -> Value:
         text[()] = _to_bytes(value)
         return Value(text, is_typed=True)
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise UnfitError("has masked values; serve what fills them, filled(...), or a mask as well")
+        raise UnfitError("has masked values; fill them, filled(...), or serve the mask as well")
     if _is_array(value):
         return Value(_supported(np.asarray(value)), is_typed=True)
     if isinstance(value, bool | int | float):
@@ -115,7 +115,7 @@ def to_value(value: Any) -> Value:
 
 
 def check_data_type(array: Array) -> None:
-    """Raises `UnfitError` for an array of another type than numbers that can be served."""
+    """Raises `UnfitError` for an array that does not hold numbers that can be served."""
     if array.dtype.name not in DATA_TYPES:
         known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
         remedy = "make an array of each part" if array.dtype.names else _CONVERT[array.dtype.kind]
@@ -148,7 +148,7 @@ def _is_array(value: Any) -> bool:
 def _from_list(value: Any) -> Array:
     try:
         array = np.asarray(value)
-        # NumPy makes text of what stands beside text, and cuts the zeros at the end of bytes.
+        # NumPy turns values beside text into text, and cuts trailing zeros from bytes.
         if array.dtype.kind in "SUO":
             array = np.array(value, object)
     except ValueError:
@@ -179,7 +179,7 @@ def _to_bytes(item: Any) -> bytes:
     if isinstance(item, bytes | bytearray | memoryview):
         return bytes(item)
     if isinstance(item, int):
-        raise UnfitError(f"has the integer {item}, which is beyond 64 bits or beside text")
+        raise UnfitError(f"has the integer {item}, which exceeds 64 bits or stands beside text")
     raise UnfitError(f"holds a {type(item).__name__}, which is neither a number, text nor bytes")
 
 
@@ -195,6 +195,6 @@ def _convert(value: Value, field: Field) -> Array:
         lowest, highest = int(value.array.min()), int(value.array.max())
         if lowest < limits.min or highest > limits.max:
             outlier = lowest if lowest < limits.min else highest
-            raise UnfitError(f"has {outlier}, which is out of the range of {field.data_type}")
+            raise UnfitError(f"has {outlier}, outside the range of {field.data_type}")
     with np.errstate(over="ignore"):
         return value.array.astype(target)

@@ -44,8 +44,8 @@ def test_parts_have_names(element: Any, names: Any, parts: dict[str, Any]) -> No
     [
         ((1, 2, 3), ("a", "b"), "has 3 parts, and names has 2: a, b"),
         (1, ("a", "b"), "has 1 parts, and names has 2: a, b"),
-        ({"a": 1}, ("b",), r"is a dict, which has names of its own \(a\); leave out names"),
-        ({1: 1}, None, "is a dict with the key 1; names of fields are text"),
+        ({"a": 1}, ("b",), r"is a dict with its own names \(a\); leave out names"),
+        ({1: 1}, None, "is a dict with the key 1; field names must be text"),
         ({"": 1}, None, "is a dict with the key ''"),
         ({}, None, "is empty"),
         ((), None, "is empty"),
@@ -91,7 +91,7 @@ def test_field_fits_all_examples(values: list[Any], field: str) -> None:
         ([np.zeros(3), np.zeros((1, 3))], "number of dimensions"),
         ([[1], 1], "number of dimensions"),
         ([1, np.int64(1), np.uint8(1)], "as int64.*uint8.*; all must have one data type"),
-        ([[], []], "as an empty list, as the others that were looked at; declare its type"),
+        ([[], []], "like the other elements examined; declare its type"),
     ],
 )
 def test_examples_without_a_common_field_are_refused(values: list[Any], message: str) -> None:
@@ -147,7 +147,7 @@ def test_a_row_is_a_copy() -> None:
     [
         ({"x": 0.5, "y": 1}, r"^does not fit: its field 'x' is float64\[\], not int64\[\]$"),
         ({"x": 1}, r"^has no field 'y', expected as int64\[\]; it has: x$"),
-        ({"x": 1, "y": 1, "z": 2}, "^has the field 'z', and the first elements have x, y only"),
+        ({"x": 1, "y": 1, "z": 2}, "^has the field 'z', but the first elements have only x, y"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(parts: Any, message: str) -> None:

@@ -97,7 +97,7 @@ def test_index_is_built_without_a_writable_cache(
     index_path(path).mkdir()
     cache_folder.write_text("a file where the folder would be")
     assert len(build_index(list_files([str(path)]))) == 1
-    assert "cannot be kept" in caplog.text
+    assert "cannot be stored" in caplog.text
 
 
 def test_configured_directory_is_the_only_cache(write_records: Write, tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def test_numbers_of_python_take_the_type_of_the_field(
 @pytest.mark.parametrize(
     ("value", "field", "message"),
     [
-        (300, Field("x", "uint8"), "has 300, which is out of the range of uint8"),
-        ([-1, 3], Field("x", "uint64", (2,)), "has -1, which is out of the range of uint64"),
+        (300, Field("x", "uint8"), "has 300, outside the range of uint8"),
+        ([-1, 3], Field("x", "uint64", (2,)), "has -1, outside the range of uint64"),
         (0.5, Field("x", "int64"), r"is float64\[\], not int64\[\]"),
         (1, Field("x", "bool"), r"is int64\[\], not bool\[\]"),
         (True, Field("x", "int64"), r"is bool\[\], not int64\[\]"),

@@ -1,4 +1,4 @@
-"""COCO JSON: boxes, categories and key points of the images that it names."""
+"""COCO JSON: boxes, categories and key points of the images that the file lists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from infeed_server.storage.files import PathString, abbreviate, absolute_path, r
 log = logging.getLogger(__name__)
 
 KEYS = frozenset({"images", "annotations", "categories"})
-"""Keys of such a file."""
+"""The keys of a COCO file."""
 
 _Items = Sequence[Mapping[str, Any]]
 
@@ -57,7 +57,7 @@ class _Annotation(TypedDict):
 
 
 class _Content(TypedDict):
-    """What is read of a file."""
+    """The parts of a file that are read."""
 
     images: list[_Image]
     categories: list[_Category]
@@ -71,7 +71,7 @@ class CocoLabels(LabelsDefinition):
     """Boxes from COCO JSON: `{coco: instances_train.json}`.
 
     Fields, with a row for each annotation: `boxes`, float32 of two corners in pixels; `label`,
-    int64, the number of the category by its id; `iscrowd`; `keypoints`, if there are.
+    int64, the category's number in the order of the ids; `iscrowd`; `keypoints`, if there are any.
     """
 
     coco: PathString
@@ -82,8 +82,8 @@ class CocoLabels(LabelsDefinition):
 
     @override
     def read(self, listing: ImageListing) -> RowFields:
-        """Reads the annotations of the images. Raises `SourceError` for a file that names others or
-        names one twice, for a wrong value, and for an annotation without its image or category."""
+        """Reads the annotations of the images. Raises `SourceError` for a missing or repeated
+        image, an invalid value, and an annotation whose image or category is unknown."""
         path = absolute_path(self.coco)
         content = _checked(path, read_coco(path))
         numbers = _image_numbers(path, content["images"], listing)
@@ -101,8 +101,8 @@ class CocoLabels(LabelsDefinition):
         boxes[:, 2:] += boxes[:, :2]
         if len(boxes) and boxes.max() <= 1:
             raise SourceError(
-                f"{path}: no bbox goes beyond 1, as shares of the picture do; COCO has pixels: "
-                "multiply them by its width and height",
+                f"{path}: no bbox exceeds 1, so they look like shares of the picture; COCO uses "
+                "pixels: multiply them by the picture's width and height",
                 file=path,
             )
         warn_of_corners(path, annotations, boxes[:, 2:], sizes)
@@ -126,11 +126,11 @@ class CocoLabels(LabelsDefinition):
 
 
 def read_coco(path: str) -> Mapping[str, _Items]:
-    """Returns the content of a file. Raises `SourceError` for one that is not COCO's."""
+    """Returns the content of a file. Raises `SourceError` if it is not COCO JSON."""
     try:
         content = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path} is no JSON: {error}", file=path) from error
+        raise SourceError(f"{path} is not JSON: {error}", file=path) from error
     lists = [content.get(key) for key in KEYS] if isinstance(content, dict) else [None]
     if not all(isinstance(items, list) for items in lists):
         keys = ", ".join(sorted(KEYS))
@@ -140,7 +140,7 @@ def read_coco(path: str) -> Mapping[str, _Items]:
 
 
 def _checked(path: str, content: Mapping[str, _Items]) -> Mapping[str, _Items]:
-    """Returns what is read of a file. Raises `SourceError` for a wrong or repeated value."""
+    """Returns the parts that are read. Raises `SourceError` for an invalid or repeated value."""
     try:
         checked: Mapping[str, Any] = _CONTENT.validate_python(content)
     except ValidationError as error:
@@ -166,9 +166,9 @@ def _image_numbers(path: str, images: _Items, listing: ImageListing) -> dict[Any
             unknown.append(repr(image["file_name"]))
     if unknown:
         raise SourceError(
-            f"{path} names {len(unknown)} of {len(images)} pictures that are not in "
-            f"{listing.root!r}: {abbreviate(unknown)}; the pictures there are named like "
-            f"{listing.images[0].path!r}; give their folder as images, or delete them in the JSON",
+            f"{path}: {len(unknown)} of its {len(images)} pictures are not in "
+            f"{listing.root!r}: {abbreviate(unknown)}; the names there look like "
+            f"{listing.images[0].path!r}; give their folder as images, or delete their entries",
             file=path,
         )
     return numbers
@@ -180,43 +180,43 @@ def _problem(
     """Returns what is wrong with an annotation; empty if nothing is."""
     box = annotation["bbox"]
     if min(box[2:]) < 0:
-        return f"its bbox {box} has a width or height below 0"
+        return f"its bbox {box} has a negative width or height"
     known: Mapping[str, Mapping[Any, int]] = {"image": images, "category": labels}
     for name, numbers in known.items():
         if (number := annotation[f"{name}_id"]) not in numbers:
-            ids = f"their ids are like {next(iter(numbers))!r}" if numbers else "there is none"
+            ids = f"ids look like {next(iter(numbers))!r}" if numbers else "the file has none"
             return f"no {name} has its {name}_id {number!r}; {ids}"
     return ""
 
 
 def _with_area(path: str, annotations: _Items) -> _Items:
-    """Returns the annotations whose box has an area: even files of COCO itself have others."""
+    """Returns the annotations whose box has an area: even COCO's own files have empty boxes."""
     kept = [one for one in annotations if min(one["bbox"][2:]) > 0]
     if len(kept) < len(annotations):
         ids = [str(one.get("id")) for one in annotations if min(one["bbox"][2:]) == 0]
-        log.warning("%s: left out: %d boxes without an area: %s", path, len(ids), abbreviate(ids))
+        log.warning("%s: skipped %d boxes without an area: %s", path, len(ids), abbreviate(ids))
     return kept
 
 
 def _warn_of_repeated(path: str, key: str, items: _Items) -> None:
-    """Warns of items that have a value of another, so that boxes may come twice."""
+    """Warns of items that share a value, because their boxes may be duplicates."""
     counts = Counter(str(item.get(key.split(maxsplit=1)[0])) for item in items)
     if repeated := [value for value, count in counts.items() if count > 1]:
         log.warning(
-            "%s: %d times the %s of another, so that a box may come twice: %s",
-            *(path, len(items) - len(counts), key, abbreviate(repeated)),
+            "%s: the %s repeats %d times, so boxes may be duplicates: %s",
+            *(path, key, len(items) - len(counts), abbreviate(repeated)),
         )
 
 
 def _keypoints(path: str, annotations: _Items) -> dict[str, npt.NDArray[Any]]:
-    """Returns the key points, zeros where an annotation has none; nothing where none has."""
+    """Returns the key points, with zeros for an annotation without any; empty if all have none."""
     points = [one.get("keypoints") or [] for one in annotations]
     if not any(points):
         return {}
     lengths = {len(one) for one in points} - {0}
     if len(lengths) > 1 or next(iter(lengths)) % 3:
         raise SourceError(
-            f"{path}: key points of {sorted(lengths)} numbers, not one 3 x n", file=path
+            f"{path}: keypoints have {sorted(lengths)} numbers; all need one 3 x n", file=path
         )
     length = lengths.pop()
     flat = [*chain.from_iterable(one or [0] * length for one in points)]

@@ -1,4 +1,4 @@
-"""Masks in a folder: a PNG for each image, whose values are classes."""
+"""Masks in a folder: a PNG for each image, whose pixels are class numbers."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from infeed_server.storage.stamp import StoredFile
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = 26
-"""Bytes of a PNG up to its bits and its kind of colours."""
+"""Bytes of a PNG up to and including its bit depth and colour type."""
 _KINDS = (0, 3)
-"""Greys, and a palette."""
+"""The colour types for greyscale and a palette."""
 _PALETTE = b"\x03"
 _GREYS = bytes(value for value in range(256) for _ in range(3))
-"""The palette whose colours are the indices."""
+"""The palette that maps each index to the grey of the same value."""
 
 
 class MaskLabels(LabelsDefinition):
     """Masks from a folder: `{masks: annotations}`.
 
-    Field: `mask`, the encoded PNG of the same path below that folder as the image's below its own,
-    for `decode_image` with `channels: 1`. It has greys of at most 8 bits, or a palette, whose
-    indices are the pixels then; so are the numbers of greys of less than 8 bits.
+    Field: `mask`, the encoded PNG at the image's relative path, for `decode_image` with
+    `channels: 1`. It has at most 8 bits of grey, or a palette; each pixel decodes to the stored
+    number, so neither palette colours nor greys of fewer bits are scaled.
     """
 
     masks: PathString
@@ -47,8 +47,8 @@ class MaskLabels(LabelsDefinition):
 
     @override
     def read(self, listing: ImageListing) -> _Masks:
-        """Lists the masks of the images. Raises `SourceError` where none has one, or one is no
-        PNG."""
+        """Lists the masks of the images. Raises `SourceError` if no image has one or one is
+        not a PNG."""
         masks = list_images(absolute_path(self.masks))
         by_stem = {posixpath.splitext(file.path)[0]: file for file in masks.images}
         stems = [posixpath.splitext(image.path)[0] for image in listing.images]
@@ -57,14 +57,14 @@ class MaskLabels(LabelsDefinition):
         if len(missing) == len(found):
             raise SourceError(
                 f"no picture of {listing.root!r} has a mask in {masks.root!r}, such as "
-                f"{stems[0]}.png; the files there are named like {masks.images[0].path!r}",
+                f"{stems[0]}.png; the names there look like {masks.images[0].path!r}",
                 file=masks.root,
             )
         used = [file for file in found if file is not None]
         if others := [file.path for file in used if not file.path.lower().endswith(".png")]:
             raise SourceError(
-                f"masks in {masks.root!r} are no PNGs: {abbreviate(others)}; a JPEG changes the "
-                "numbers of classes: write PNGs",
+                f"masks in {masks.root!r} are not PNGs: {abbreviate(others)}; write PNGs, as JPEG "
+                "changes the class numbers",
                 file=masks.root,
             )
         warn_of_missing(listing, missing, masks.root)
@@ -107,20 +107,20 @@ class _Masks(ImageFields):
 
 
 def _problem(content: bytes) -> str:
-    """Returns why the pixels of a PNG are no classes; empty if they are, and for damaged files."""
+    """Returns why a PNG's pixels are not classes; empty if they are or the file is damaged."""
     if not content.startswith(_SIGNATURE) or len(content) < _HEADER:
         return ""
     bits, kind = content[_HEADER - 2 :][:2]
     if kind not in _KINDS:
-        return "is in colour or has alpha, not greys or a palette, whose numbers are classes"
+        return "is in colour or has alpha; write class numbers as 8-bit greys or palette indices"
     if bits > 8:
-        return f"has {bits} bits, and only the upper 8 would be read; write PNGs of 8 bits"
+        return f"has {bits} bits, and only the upper 8 would be read; write 8-bit PNGs"
     return ""
 
 
 def with_indices(content: bytes) -> bytes:
-    """Returns a PNG whose palette, if it has one, is the indices as greys. Greys of less than 8
-    bits get one, or their numbers would be scaled to 255."""
+    """Returns a PNG whose palette, if it has one, maps each index to the same grey. Greys of fewer
+    than 8 bits get such a palette: otherwise decoding would scale them to 255."""
     if not content.startswith(_SIGNATURE) or len(content) < _HEADER:
         return content
     place, parts = len(_SIGNATURE), [_SIGNATURE]
@@ -143,5 +143,5 @@ def with_indices(content: bytes) -> bytes:
 
 
 def _chunk(content: bytes) -> bytes:
-    """Returns a part of a PNG, from its kind and data."""
+    """Returns a PNG chunk from its type and data."""
     return struct.pack(">I", len(content) - 4) + content + struct.pack(">I", zlib.crc32(content))

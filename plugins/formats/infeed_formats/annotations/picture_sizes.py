@@ -1,4 +1,4 @@
-"""Sizes of annotated pictures, as a COCO JSON states them and as they are, beside their boxes."""
+"""Sizes of annotated pictures: those that COCO JSON states against the files and the boxes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LOOKED_AT = 8
 """Pictures whose size is compared."""
 
 _EXIF = b"Exif\0\0"
-"""Begins what may turn a picture when it is shown, so that width and height are exchanged."""
+"""The start of EXIF data, which may rotate a picture and so swap width and height."""
 
 _OVERHANG = 1
-"""Pixels beyond a picture that are usual: edges are rounded."""
+"""Pixels that a box may extend beyond its picture without a warning: tools round edges."""
 
 _Items = Sequence[Mapping[str, Any]]
 
@@ -32,9 +32,9 @@ _Items = Sequence[Mapping[str, Any]]
 def picture_sizes(
     path: str, images: _Items, numbers: Mapping[Any, int], listing: ImageListing
 ) -> dict[Any, tuple[int, int]]:
-    """Returns width and height by the id of a picture, where the file states them or the picture is
-    among the few that are looked at. Raises `SourceError` where one has not the size stated: its
-    boxes are of another one, and an annotation at another scale changes those few too."""
+    """Returns width and height by picture id, where the JSON states them or the picture is one of
+    the few that are read. Raises `SourceError` if one of these differs from the stated size: boxes
+    at another scale would show in those few too."""
     stated = [one for one in images if one.get("width") and one.get("height")]
     sizes = {image["id"]: (image["width"], image["height"]) for image in stated}
     looked_at = stated or images
@@ -49,9 +49,9 @@ def picture_sizes(
         may_be_turned = _EXIF in content and known == (height, width)
         if known != (width, height) and not may_be_turned:
             raise SourceError(
-                f"{path} states {known[0]} x {known[1]} for {file}, which has {width} x {height}, "
-                "so its boxes may be of another picture; scale them, or delete width and height in "
-                "the JSON if the boxes are right",
+                f"{path} states {known[0]} x {known[1]} for {file}, which is {width} x {height}, "
+                "so its boxes may not fit; scale them, or if they are right, delete width and "
+                "height from the JSON",
                 file=path,
             )
     return sizes
@@ -60,14 +60,14 @@ def picture_sizes(
 def warn_of_corners(
     path: str, annotations: _Items, ends: npt.NDArray[Any], sizes: Mapping[Any, tuple[int, int]]
 ) -> None:
-    """Warns of boxes beyond their pictures, as two corners in place of a corner and a size are."""
+    """Warns of boxes beyond their pictures, which may be two corners, not a corner and a size."""
     rows = [row for row, one in enumerate(annotations) if one["image_id"] in sizes]
     edges = np.array([sizes[annotations[row]["image_id"]] for row in rows]).reshape(-1, 2)
     beyond = np.array(rows, np.int64)[(ends[rows] > edges + _OVERHANG).any(1)]
     if len(beyond):
         ids = [str(annotations[row].get("id")) for row in beyond]
         log.warning(
-            "%s: %d of %d boxes go beyond their pictures by more than a pixel: %s; is each bbox "
+            "%s: %d of %d boxes extend beyond their pictures by over a pixel: %s; is each bbox "
             "[x, y, width, height]?",
             *(path, len(beyond), len(rows), abbreviate(ids)),
         )

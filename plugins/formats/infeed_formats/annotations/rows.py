@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class RowFields(ImageFields):
-    """The rows of each image, as bytes until `parse`: their number varies."""
+    """The rows of each image, kept as bytes until `parse` because their number varies."""
 
     parsed = False
 
@@ -41,7 +41,7 @@ class RowFields(ImageFields):
         missing: Collection[int] = (),
         table: str = "",
     ) -> None:
-        """`images` has the image of each row of the fields; `count` is the number of images.
+        """Takes the image number of each row in `images`, and the number of images in `count`.
         `boxes` are two corners, in pixels or `normalized`."""
         order = np.argsort(images, kind="stable")
         self._fields = {name: rows[order] for name, rows in fields.items()}
@@ -102,7 +102,7 @@ class RowFields(ImageFields):
 
     @property
     def most(self) -> int:
-        """The rows of the image that has the most."""
+        """The largest number of rows of an image."""
         return int(np.diff(self._begins).max(initial=0))
 
     def _rows(self, index: int) -> slice:
@@ -110,7 +110,7 @@ class RowFields(ImageFields):
 
 
 def refuse_repeated(path: str, what: str, values: Collection[Any]) -> None:
-    """Raises `SourceError` where values of a file that name something come twice."""
+    """Raises `SourceError` if values that must be unique in a file repeat."""
     if repeated := [repr(value) for value, count in Counter(values).items() if count > 1]:
         raise SourceError(f"{path} has {what}: {abbreviate(repeated)}; correct them", file=path)
 
@@ -119,8 +119,8 @@ def warn_of_missing(listing: ImageListing, missing: Sequence[int], where: str) -
     """Warns of images without labels."""
     if missing:
         log.warning(
-            "%s has nothing for %d of the %d images in %r: %s; each that remove does not list is "
-            "a bad sample, see on_error",
+            "%s has nothing for %d of the %d images in %r: %s; they are bad samples (see on_error) "
+            "unless remove lists them",
             *(where, len(missing), len(listing.images), listing.root),
             abbreviate([listing.images[number].path for number in missing]),
         )

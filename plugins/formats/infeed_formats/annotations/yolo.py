@@ -1,4 +1,4 @@
-"""YOLO text files: one beside each image, with a line for each box."""
+"""YOLO text files: one for each image, with a line for each box."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from infeed_server.storage.files import (
 log = logging.getLogger(__name__)
 
 _READ_THREADS = 16
-"""Threads that read text files: each takes a round trip on a shared file system."""
+"""Threads that read text files: each file costs a round trip on a shared file system."""
 
 
 _MOST = 10**9
-"""Classes, where their names are not given."""
+"""Limit on class numbers when no names are given."""
 
 
 class YoloLabels(LabelsDefinition):
     """Boxes from YOLO text files: `{yolo: labels/train, names: data.yaml}`.
 
     Fields, with a row for each line: `boxes`, float32 of two corners as shares of the picture's
-    width and height, and `label`, int64. An image without a file has no box.
+    width and height, and `label`, int64. An image without a text file has no boxes.
     """
 
     yolo: PathString
@@ -54,11 +54,11 @@ class YoloLabels(LabelsDefinition):
 
     @override
     def read(self, listing: ImageListing) -> RowFields:
-        """Reads the boxes of the images. Raises `SourceError` where no image has a file, and for a
-        line that is no box of a class."""
+        """Reads the boxes of the images. Raises `SourceError` if no image has a text file, or a
+        line is not a class and a box."""
         root = absolute_path(self.yolo)
         if not is_folder(root):
-            raise SourceError(f"no folder {root!r} of text files", file=root)
+            raise SourceError(f"no folder {root!r} with text files", file=root)
         names = read_names(absolute_path(self.names)) if isinstance(self.names, str) else self.names
         refuse_repeated(str(self.names), "classes with one name", names or ())
         paths = [
@@ -75,7 +75,7 @@ class YoloLabels(LabelsDefinition):
             )
         if bare:
             shown = abbreviate([listing.images[number].path for number in bare])
-            log.warning("%s: %d pictures have no text file, so no box: %s", root, len(bare), shown)
+            log.warning("%s: %d pictures without a text file or boxes: %s", root, len(bare), shown)
         rows = [
             (number, *_parse(path, line, row, len(names or ())))
             for number, (path, text) in enumerate(zip(paths, texts, strict=True))
@@ -98,21 +98,21 @@ class YoloLabels(LabelsDefinition):
 
 
 def read_names(path: str) -> tuple[str, ...]:
-    """Returns the names of the classes in a data.yaml. Raises `SourceError`."""
+    """Returns the class names in a data.yaml. Raises `SourceError`."""
     try:
         content: Any = yaml.safe_load(read_bytes(path))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SourceError(f"{path} is no YAML: {error}", file=path) from error
+        raise SourceError(f"{path} is not YAML: {error}", file=path) from error
     names = content.get("names") if isinstance(content, dict) else None
     if isinstance(names, Mapping) and sorted(names) == [*range(len(names))]:
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names:
-        raise SourceError(f"{path} has no names, a list of the classes or 0: name", file=path)
+        raise SourceError(f"{path} has no names: a list, or a mapping such as 0: cat", file=path)
     return tuple(map(str, names))
 
 
 def _parse(path: str, line: int, row: bytes, classes: int) -> tuple[int, list[float]]:
-    """Returns class, and centre and size, of a box. Raises `SourceError`."""
+    """Returns a box as its class, and its centre and size. Raises `SourceError`."""
     label, *words = row.split()
     try:
         values = [float(word) for word in words if b"_" not in word]
@@ -120,13 +120,13 @@ def _parse(path: str, line: int, row: bytes, classes: int) -> tuple[int, list[fl
         values = []
     end = f"{classes - 1}" if classes else f"{_MOST - 1}, as no names are given"
     if len(words) > 4:
-        problem = f"has {1 + len(words)} numbers; a box has 5, and outlines and points are not read"
+        problem = f"has {1 + len(words)} numbers; a box has 5, not an outline or points"
     elif len(values) < 4:
-        problem = "is not: class x y width height"
+        problem = "is not of the form: class x y width height"
     elif not all(-1e-3 <= value <= 1 + 1e-3 for value in values):
-        problem = "has a number that is no share of the picture, from 0 to 1"
+        problem = "has a number outside 0 to 1; they are shares of the picture"
     elif not label.isdigit() or len(label) > 9 or int(label) >= (classes or _MOST):
-        problem = f"has a class that is no whole number from 0 to {end}"
+        problem = f"has a class that is not a whole number from 0 to {end}"
     else:
         return int(label), values
     shown = row[:80].decode(errors="replace")

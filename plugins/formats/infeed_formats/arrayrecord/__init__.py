@@ -1,1 +1,1 @@
-"""The `arrayrecord` source: ArrayRecord files with random access, through their library."""
+"""The `arrayrecord` source: ArrayRecord files with random access, read by `array_record`."""

@@ -24,18 +24,18 @@ from infeed_server.storage.handles import FileHandlePool
 from infeed_server.storage.stamp import StoredFile
 
 RECORD_COLUMN = "record"
-"""The only column, and without features the only field: the bytes of a record."""
+"""The only column, and the only field without `features`: the bytes of a record."""
 
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
-"""Of a reader: nothing is read but the records that are asked for."""
+"""The options of a reader: it reads only the requested records."""
 _BUFFER_BYTES = 32 << 10
-"""Read of a file at once at least. The library's default, 1 MiB, is for reads in order."""
+"""Minimum bytes of a read. The library's default, 1 MiB, suits sequential reads."""
 
 _LARGE_RECORD = 16 << 10
-"""Bytes. Larger records are read one by one: the threads of the library would cost more."""
+"""Bytes. Larger records are read one by one: the library's threads would cost more."""
 
 _SYSTEM_CALL_FAILED = "() failed: "
-"""Part of the library's messages about the system, and of none about the content of a file."""
+"""A part of the library's messages about failed system calls, but not about a file's content."""
 
 
 class RecordFile(NamedTuple):
@@ -49,7 +49,7 @@ class RecordFile(NamedTuple):
 
     @property
     def group_size(self) -> int:
-        """The number of records that were compressed together; 1 where the file does not say it."""
+        """The number of records that were compressed together; 1 if the file does not state it."""
         match = re.search(r"group_size:(\d+)", self.writer_options)
         return int(match[1]) if match else 1
 
@@ -59,14 +59,14 @@ class RecordFile(NamedTuple):
 
 
 def open_reader(path: str) -> Any:
-    """Returns a reader of the library, for one thread at a time. Raises `OSError`, `SourceError`
-    for a file that is not whole, and `MissingExtraError`. Its threads do not survive a fork."""
+    """Returns the library's reader, for one thread at a time. Its threads do not survive a fork.
+    Raises `OSError`, `SourceError` for an incomplete file, and `MissingExtraError`."""
     with whole(path):
         reader = library().ArrayRecordReader(
             path, options=_OPTIONS, file_reader_buffer_size=_BUFFER_BYTES
         )
         if not reader.ok():
-            reader.read([0])  # raises the reason, which `ok` does not say
+            reader.read([0])  # raises the reason, which `ok` omits
     return reader
 
 
@@ -80,15 +80,15 @@ def read_first(path: str, count: int) -> list[bytes]:
 
 @contextmanager
 def whole(path: str) -> Iterator[None]:
-    """Turns errors of the library about a file in the block into a `SourceError`, or `OSError`."""
+    """Turns the library's errors about a file into a `SourceError` or `OSError`."""
     try:
         yield
     except RuntimeError as error:
         raise damaged_error(
             path,
-            f" is not a whole ArrayRecord file: {_problem(error)}",
-            "it is truncated, damaged, not closed by its writer, or of another format: copy or "
-            "write it again",
+            f" is not a complete ArrayRecord file: {_problem(error)}",
+            "it is truncated, damaged, was not closed by its writer, or has another format: copy "
+            "or write it again",
         ) from error
 
 
@@ -104,7 +104,7 @@ def library() -> Any:
 
 
 class ArrayRecordReader(Source):
-    """Reads records by index; a file has a reader for each thread that reads it. Thread-safe."""
+    """Reads records by index, with a reader for each file and thread. Thread-safe."""
 
     def __init__(
         self, files: Sequence[RecordFile], features: Mapping[str, FeatureOptions] | None
@@ -125,10 +125,10 @@ class ArrayRecordReader(Source):
         return parse_record(columns[RECORD_COLUMN], self._features)
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the records in the order of `indices`. Raises `SourceError` for a file that
-        cannot be read, is damaged, or changed."""
+        """Returns the records in the order of `indices`. Raises `SourceError` for an unreadable,
+        damaged or changed file."""
         records = np.empty(len(indices), object)
-        # Sorted, so that records of one group are near to each other.
+        # Sorted, so that records of one group are read together.
         slots = np.argsort(indices, kind="stable")
         numbers = self._records.files_of(indices[slots])
         for number in np.unique(numbers).tolist():
@@ -150,14 +150,14 @@ class ArrayRecordReader(Source):
         except RuntimeError as error:
             self._check(number)  # or it is being written
             problem = _problem(error)
-            if len(positions) > 1:  # the library does not say which of them
+            if len(positions) > 1:  # the library does not report which one
                 return [self._read_file(number, [position])[0] for position in positions]
             raise self._damaged(number, positions[0], problem) from error
         self._check(number)
         return records
 
     def _check(self, number: int) -> None:
-        """Raises `SourceError` if the file changed, `OSError` if it cannot be looked at."""
+        """Raises `SourceError` if the file changed, `OSError` if its status cannot be read."""
         path, listed = self._records.files[number]
         if (stamp := stat_file(path)) != listed:
             raise changed_error(path, listed.difference(stamp))
@@ -174,9 +174,8 @@ class ArrayRecordReader(Source):
 
 
 def _problem(error: RuntimeError) -> str:
-    """Returns the problem that the library has with a file. Raises `OSError` for one of the
-    system."""
+    """Returns the library's problem with a file. Raises `OSError` for a failed system call."""
     problem = str(error).partition("; ")[0]
     if _SYSTEM_CALL_FAILED in problem:
         raise OSError(errno.EIO, problem) from error
-    return problem or "the library does not say why"
+    return problem or "the library gives no reason"

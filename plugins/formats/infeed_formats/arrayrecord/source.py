@@ -27,11 +27,11 @@ from infeed_server.storage.stamp import StoredFile
 log = logging.getLogger(__name__)
 
 _OPENED_AT_ONCE = 16
-"""Files opened at the same time at start, to hide the latency of a file system."""
+"""Files opened concurrently at start, to hide a file system's latency."""
 
 _TAIL_BYTES, _TAIL_BYTES_PER_RECORD = 3 << 16, 32
-"""Of a file's end: more than its footer, which has the offset and the size of each group of
-records, and the blocks of 64 KiB around it."""
+"""Bytes at a file's end that hold more than the footer, with the offset and size of each group of
+records, and the 64 KiB blocks around it."""
 
 
 class ArrayRecordSource(FilesDefinition):
@@ -42,8 +42,8 @@ class ArrayRecordSource(FilesDefinition):
     arrayrecord: Paths
     """Local ArrayRecord files: a path, a glob, or a list of them."""
     features: Features | None = None
-    """Features of records that are `tf.train.Example`, as for `tfrecord`; each becomes a field.
-    Without it, the field `record` has the bytes of a record."""
+    """Features to parse from records that are `tf.train.Example`, as for `tfrecord`; each becomes a
+    field. Without it, the only field is `record`, the bytes of a record."""
 
     @field_validator("arrayrecord")
     @classmethod
@@ -58,7 +58,7 @@ class ArrayRecordSource(FilesDefinition):
         return value
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> ArrayRecordReader:  # noqa: ARG002
-        """Opens each file, and reads its footer. Raises `SourceError`."""
+        """Opens each file and reads its footer. Raises `SourceError`."""
         with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:
             files = list(pool.map(_look_at, self.list_files()))
         if not any(file.records for file in files):
@@ -74,7 +74,7 @@ def _look_at(file: StoredFile) -> RecordFile:
         reader = open_reader(file.path)
         with whole(file.path):
             records, options = reader.num_records(), reader.writer_options_string() or ""
-            reader.close()  # fails if the file is too short for what it says
+            reader.close()  # fails if the file is shorter than its footer states
         with FileHandle(file.path) as handle:
             size = min(file.stamp.size, _TAIL_BYTES + _TAIL_BYTES_PER_RECORD * records)
             tail = handle.read(file.stamp.size - size, size)

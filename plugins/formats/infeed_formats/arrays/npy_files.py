@@ -1,4 +1,4 @@
-"""Arrays in .npy files, read by row, and in .npz and small .npy files, in memory."""
+"""NumPy files: .npy files read by row, and .npz and small .npy files kept in memory."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from infeed_server.storage.stamp import FileStamp
 _HASH_BLOCK = 8 << 20
 """Bytes hashed between two calls of the progress callback."""
 _MAX_LOADED = 64 << 20
-"""Bytes of a .npy that is kept in memory: more save more calls of the system for small rows."""
+"""Maximum bytes of a .npy kept in memory: a larger limit saves system calls for small rows."""
 _MAX_HEADER = 16 << 10
-"""Bytes at the beginning of a .npy that hold its header: NumPy reads none of over 10,000."""
+"""Bytes at the start of a .npy that hold its header: NumPy refuses one over 10,000 bytes."""
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """One array, its file, a text that identifies its content, and the mapping it is in, where its
-    first row begins."""
+    """One array: its file, a text that identifies its content, its mapping, and the offset of its
+    first row."""
 
     array: Array
     file: str
@@ -46,17 +46,17 @@ class StoredArray:
     begin: int = 0
 
     def rows(self, indices: Indices) -> Array:
-        """Returns rows. Raises `SourceError` when a mapped file has changed."""
+        """Returns rows. Raises `SourceError` if a mapped file has changed."""
         if self.mapped is None:
             return self.array[indices]
         read = self._read if self.array.flags.c_contiguous else self.array.__getitem__
-        self.mapped.check()  # a mapping of a file that became shorter must not be read
+        self.mapped.check()  # reading the mapping of a shortened file would end the process
         rows: Array = retry_faults(partial(read, indices), self.file)
         self.mapped.check()
         return rows
 
     def _read(self, indices: Indices) -> Array:
-        """Reads the file: to read its mapping ends the process once the file is shorter."""
+        """Reads the file: reading the mapping of a shortened file would end the process."""
         assert self.mapped is not None
         rows = np.empty((len(indices), *self.array.shape[1:]), self.array.dtype)
         size = self.array.nbytes // len(self.array)
@@ -69,7 +69,7 @@ class StoredArray:
 
 
 class MappedFile:
-    """A file whose array is mapped. It stays open, so that its changes are seen."""
+    """A file whose array is mapped. It stays open to detect changes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -84,7 +84,7 @@ class MappedFile:
             os.close(self.fd)
 
     def check(self) -> None:
-        """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
+        """Raises `SourceError` if the file, and so the mapped memory, has changed."""
         if FileStamp.of(os.fstat(self.fd)) != self.stamp:
             raise changed_error(self.path)
 
@@ -97,14 +97,14 @@ def parse_npy(content: bytes) -> Array:
 def _view(head: bytes, content: bytes | mmap, size: int) -> Array:
     """Returns the array in the `size` bytes of a .npy, which begin with `head`."""
     if not head.startswith(npy.MAGIC_PREFIX):
-        raise ValueError("is no file of np.save; pickled objects are not read")
+        raise ValueError("was not written by np.save; pickled objects are not read")
     file = io.BytesIO(head)
     read = npy.read_array_header_2_0
     if npy.read_magic(file) == (1, 0):
         read = npy.read_array_header_1_0
     try:
         shape, is_fortran, dtype = read(file)
-    except Exception as error:  # NumPy raises many for a byte that changed
+    except Exception as error:  # NumPy raises various errors for a changed byte
         text = head[8:200].decode("latin-1").partition("{")[2].strip()
         raise ValueError(f"has a header that cannot be read: {{{text}; write it again") from error
     if dtype.hasobject:
@@ -112,15 +112,15 @@ def _view(head: bytes, content: bytes | mmap, size: int) -> Array:
     begin, length = file.tell(), math.prod(shape) * dtype.itemsize
     if begin + length != size:
         raise ValueError(
-            f"has {size - begin} bytes behind its header, which tells {length}: it is truncated or "
-            "has several arrays; save each in a file of its own, or all with np.savez"
+            f"has {size - begin} bytes after its header, not {length}: it is truncated or has "
+            "several arrays; save each in its own file, or all with np.savez"
         )
     array: Array = np.ndarray(shape, dtype, content, begin, order="F" if is_fortran else "C")
     return array
 
 
 def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray:
-    """Opens the array of a .npy file; hashes its content. Raises `SourceError`."""
+    """Opens the array of a .npy file and hashes its content. Raises `SourceError`."""
     with _reading(path, "npy"):
         if is_remote(path) or read_stamp(path).size <= _MAX_LOADED:
             blob = read_bytes(path)
@@ -139,7 +139,7 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
 
 
 def open_npz(path: str) -> dict[str, StoredArray]:
-    """Reads the arrays of a .npz by name, and verifies their CRCs. Raises `SourceError`."""
+    """Reads the arrays of a .npz by name and verifies their CRCs. Raises `SourceError`."""
     with (
         _reading(path, "npz"),
         zipfile.ZipFile(io.BytesIO(read_bytes(path)) if is_remote(path) else path) as archive,
@@ -160,6 +160,6 @@ def _reading(path: str, kind: str) -> Iterator[None]:
         yield
     except InfeedError:
         raise
-    except Exception as error:  # zipfile raises many for a byte that changed
+    except Exception as error:  # zipfile raises various errors for a changed byte
         text = f"cannot read {path!r} as .{kind}: {error_text(error)}"
         raise SourceError(text, file=path) from error

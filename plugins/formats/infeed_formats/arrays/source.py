@@ -33,16 +33,16 @@ _IN_MEMORY = "<memory>"
 
 
 class ArraysSource(IndexedDefinition):
-    """Arrays, each a field, all of the same length."""
+    """Arrays of the same length, each a field."""
 
     kind: ClassVar[str] = "arrays"
 
     arrays: PathString | dict[str, Any]
-    """A `.npz`, with one field per array; a `.npy`, one field with the file's name; or `.npy` files
-    by field name, in Python also arrays."""
+    """A `.npz`, with a field for each array; a `.npy`, as one field with the file's name; or `.npy`
+    files by field name, in Python also arrays."""
     fields: Annotated[dict[str, str], Field(min_length=1)] | None = None
-    """Fields to serve, by name: the name of an array, as in `{image: x_train, label: y_train}`; by
-    default each array."""
+    """Array of each field, as in `{image: x_train, label: y_train}`; by default every array is a
+    field."""
 
     @field_validator("arrays")
     @classmethod
@@ -70,7 +70,7 @@ class ArraysSource(IndexedDefinition):
                 yield from find_missing(key, partial(_expand_one, path))
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> ArrayReader:
-        """Opens the arrays; hashes or verifies their files. Raises `SourceError`."""
+        """Opens the arrays and hashes or verifies their files. Raises `SourceError`."""
         arrays = self._open(progress)
         fields = self.fields or {name: name for name in arrays}
         require_names(fields.values(), sorted(arrays), "source.arrays", "array")
@@ -101,8 +101,8 @@ class ArrayReader(Source):
             most = max(counts, key=lambda length: (counts[length], length))
             some = ", ".join(f"{name}: {name}" for name in lengths if lengths[name] == most)
             raise SourceError(
-                f"the arrays differ in their first dimension: {listed}; serve arrays of one length "
-                f"under names of yours, as in fields: {{{some}}}"
+                f"the arrays differ in their first dimension: {listed}; choose arrays of one "
+                f"length, as in fields: {{{some}}}"
             )
         first = next(iter(self.stored.values()))
         if not len(first.array):
@@ -115,14 +115,14 @@ class ArrayReader(Source):
         super().__init__(OnePlace(files, len(first.array)), columns, digest.hexdigest())
 
     def read(self, indices: Indices) -> Columns:
-        """Gathers the rows. Raises `SourceError` when a mapped file has changed."""
+        """Gathers the rows. Raises `SourceError` if a mapped file has changed."""
         return {name: to_wire(stored.rows(indices)) for name, stored in self.stored.items()}
 
     def known_fields(self) -> Mapping[str, Array]:
         return {name: one.array for name, one in self.stored.items() if one.array.ndim == 1}
 
     def check_files(self) -> None:
-        """Raises `SourceError` when a mapped file has changed."""
+        """Raises `SourceError` if a mapped file has changed."""
         for mapped in {stored.mapped for stored in self.stored.values() if stored.mapped}:
             mapped.check()
 
@@ -130,7 +130,9 @@ class ArrayReader(Source):
 def _expand_one(pattern: str) -> str:
     paths = expand_globs([pattern])
     if len(paths) > 1:
-        raise SourceError(f"{pattern!r} matches {len(paths)} files; name one, or a field for each")
+        raise SourceError(
+            f"{pattern!r} matches {len(paths)} files; name one, or one for each field"
+        )
     if not paths[0].endswith((".npy", ".npz")):
         raise SourceError(f"{paths[0]!r} is neither .npy nor .npz", file=paths[0])
     return paths[0]
@@ -158,8 +160,8 @@ def _spec(name: str, stored: StoredArray) -> tf.TensorSpec:
     array = stored.array
     if not array.ndim:
         raise SourceError(
-            f"the array {name!r} of {stored.file} is a single value; its first dimension must "
-            "count the samples",
+            f"the array {name!r} of {stored.file} is a single value; it needs a first dimension "
+            "that counts the samples",
             file=stored.file,
         )
     if array.dtype.kind in "SUO":
@@ -173,7 +175,7 @@ def _spec(name: str, stored: StoredArray) -> tf.TensorSpec:
 
 
 def to_wire(rows: Array) -> Array:
-    """Returns rows as they are sent: contiguous, in native byte order, strings as `bytes`."""
+    """Returns rows ready to send: contiguous, in native byte order, strings as `bytes`."""
     kind = rows.dtype.kind
     if kind == "U":
         rows = np.char.encode(rows, "utf-8")

@@ -20,8 +20,8 @@ from infeed_tools.init.listing import Files, pipeline_name, relative, role, spre
 
 
 def _arrays(data: Files) -> Iterator[Draft]:
-    """Yields the draft for a `.npz`, or for `.npy` files; one for each part whose arrays have its
-    name, such as `x_train`."""
+    """Yields the draft for a `.npz` or `.npy` files, or one for each part that array names end
+    with, as in `x_train`."""
     first = data.files[0]
     files = {posixpath.basename(file)[:-4]: file for file in data.files}
     is_npz = first.lower().endswith(".npz")
@@ -45,7 +45,7 @@ def _arrays(data: Files) -> Iterator[Draft]:
 
 
 def _without_role(name: str) -> str:
-    """Returns the name of a field without its part: `x` of `x_train`."""
+    """Returns the name of a field without its part: `x` for `x_train`."""
     return "_".join(part for part in re.split(r"[\W_]+", name) if not role(part)) or name
 
 

@@ -1,1 +1,1 @@
-"""The sources of tables in columns: `parquet`, `csv`, and `huggingface` for files of Arrow."""
+"""The sources of columnar tables: `parquet`, `csv`, and `huggingface` for Arrow files."""

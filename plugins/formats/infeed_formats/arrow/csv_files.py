@@ -21,7 +21,7 @@ from infeed_server.storage.stamp import StoredFile
 
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 _TEXT = r"^[+-]?(0[0-9]|[0-9]{19}|[^-+0-9.])"
-"""What a cast makes a float64 of: a code such as 007, an integer beyond int64, nan."""
+"""Text that a cast would turn into a float64: a code such as 007, an integer beyond int64, nan."""
 
 _Columns = str | Annotated[list[str], Field(min_length=1)]
 """A column, or several that become one array."""
@@ -50,14 +50,14 @@ class CsvRows(TableReader):
     """Rows of CSV files; a part is a file."""
 
     def __init__(self, files: Sequence[StoredFile], columns: Mapping[str, _Columns] | None) -> None:
-        """Reads the files; `columns` has the columns of each field. Raises `SourceError`."""
+        """Reads the `columns` of each field from the files. Raises `SourceError`."""
         digest, tables, first = hashlib.sha256(b"csv\n"), [], files[0].path
         for path, _ in files:
             content = read_bytes(path)
             digest.update(hashlib.sha256(content).digest())
             tables.append(_read_texts(path, content))
             if tables[-1].schema.names != tables[0].schema.names:
-                text = f"{path} has other columns than {first}, or another order"
+                text = f"{path} and {first} differ in columns or their order"
                 raise SourceError(f"{text}; serve them as two data sets", file=path)
         whole = pyarrow().concat_tables(tables)
         names = whole.schema.names
@@ -81,17 +81,17 @@ class CsvRows(TableReader):
 
 
 def _read_texts(path: str, content: bytes) -> Any:
-    """Returns a table of the cells as texts, null if they are empty. Raises `SourceError`."""
+    """Returns a table of the cells as text, with nulls for empty ones. Raises `SourceError`."""
     arrow = pyarrow()
     first = content.partition(b"\n")[0]
     if b"," not in first and (other := re.search(rb"[;\t|]", first)):
         text = f"{path}: its cells are separated by {other[0].decode()!r}"
-        raise SourceError(f"{text}; write it with commas, and points in numbers", file=path)
+        raise SourceError(f"{text}; use commas, and points in numbers", file=path)
     parse = arrow.csv.ParseOptions(newlines_in_values=True)
     try:
         with arrow.csv.open_csv(arrow.BufferReader(content), parse_options=parse) as head:
             names = head.schema.names
-        parse.ignore_empty_lines = len(names) > 1  # of one column, such a line is an empty cell
+        parse.ignore_empty_lines = len(names) > 1  # a single column's empty cell
         convert = arrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, arrow.string()),
             null_values=[""],
@@ -102,12 +102,12 @@ def _read_texts(path: str, content: bytes) -> Any:
             arrow.BufferReader(content), parse_options=parse, convert_options=convert
         )
     except arrow.ArrowInvalid as error:
-        text = f"{path}: no CSV in UTF-8 with as many cells in each line: {one_line(error)}"
+        text = f"{path}: not a UTF-8 CSV with equally many cells in each line: {one_line(error)}"
         raise SourceError(f"{text}; write it again", file=path) from error
     counted = [str(number) for number in range(len(names))]
     if names != counted and all(map(_NUMBER.fullmatch, names)):
-        text = f"{path}: its first line has no names of columns: {abbreviate(names)}"
-        raise SourceError(f"{text}; write names before it", file=path)
+        text = f"{path}: its first line has no column names: {abbreviate(names)}"
+        raise SourceError(f"{text}; add a line of names before it", file=path)
     return table
 
 
@@ -116,7 +116,7 @@ def _names(value: _Columns) -> list[str]:
 
 
 def _type_of(table: Any, value: _Columns) -> Any:
-    """Returns the type of Arrow that all cells of the columns have, or why they have none."""
+    """Returns the Arrow type that all cells of the columns share, or why there is none."""
     arrow, names = pyarrow(), _names(value)
     if "" in names:
         return "without a name, such as an index of pandas"
@@ -132,8 +132,8 @@ def _type_of(table: Any, value: _Columns) -> Any:
 
 
 def _has_type(texts: Any, kind: Any) -> bool:
-    """Returns whether texts are values of a type of Arrow. An integer is written as it is: a code
-    such as 007 is none."""
+    """Returns whether texts are values of an Arrow type. Integers have no leading zeros: a code
+    such as 007 is not one."""
     arrow = pyarrow()
     try:
         values = texts.cast(kind)
@@ -147,7 +147,7 @@ def _has_type(texts: Any, kind: Any) -> bool:
 
 
 def _refuse_losses(path: str, table: Any, value: _Columns, kind: Any) -> None:
-    """Raises `SourceError` for cells that would not keep their value in the columns' type: integers
+    """Raises `SourceError` for cells that would change value in the columns' type: large integers
     among fractions, and numbers among truth values."""
     arrow = pyarrow()
     cell = kind if isinstance(value, str) else getattr(kind, "value_type", None)
@@ -155,18 +155,18 @@ def _refuse_losses(path: str, table: Any, value: _Columns, kind: Any) -> None:
         texts = table.column(name)
         if cell == arrow.bool_():
             found = arrow.compute.is_in(texts, arrow.array(["0", "1"]))
-            problem = "is a number among truth values; write either 0 and 1, or false and true"
+            problem = "is a number among truth values; write 0 and 1, or false and true"
         else:
             size = arrow.compute.abs(texts.cast(cell))
-            found = arrow.compute.greater_equal(size, 2.0**53)  # it has all integers before
-            problem = "would lose digits among fractions; leave it out, or write it as text: id-7"
+            found = arrow.compute.greater_equal(size, 2.0**53)  # float64 is exact below
+            problem = "would lose digits among fractions; omit it, or write it as text: id-7"
         for text in texts.filter(found).to_pylist():
             if cell == arrow.bool_() or _loses_digits(text):
                 raise SourceError(f"{path}: column {name!r}: {text} {problem}", file=path)
 
 
 def _loses_digits(text: str) -> bool:
-    """Returns whether a text is an integer, and a float64 has other digits in its places."""
+    """Returns whether a text is an integer that a float64 would change."""
     number = Decimal(text)
     places = len(number.as_tuple().digits) - 1
     served = Decimal(f"{float(text):.{places}e}")
@@ -174,7 +174,7 @@ def _loses_digits(text: str) -> bool:
 
 
 def _array(table: Any, value: _Columns, kind: Any) -> Any:
-    """Returns the cells of columns as an array of Arrow."""
+    """Returns the cells of columns as an Arrow array."""
     arrow, names = pyarrow(), _names(value)
     cell = kind if isinstance(value, str) else kind.value_type
     columns = [table.column(name).cast(cell).combine_chunks() for name in names]

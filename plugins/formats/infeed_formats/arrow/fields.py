@@ -1,4 +1,4 @@
-"""Columns of Arrow as fields: their types, and their values as arrays of NumPy."""
+"""Arrow columns as fields: their types, and their values as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def pyarrow() -> Any:
 
 @contextmanager
 def decoding(path: str, what: str) -> Iterator[None]:
-    """Turns errors in the block, many of which PyArrow raises for bytes that changed, into a
-    `SourceError`: what of the file cannot be read."""
+    """Turns the many errors that PyArrow raises for changed bytes into a `SourceError` that says
+    `what` of the file cannot be read."""
     try:
         yield
     except InfeedError:
@@ -53,15 +53,15 @@ def decoding(path: str, what: str) -> Iterator[None]:
 
 
 def flatten(table: Any) -> Any:
-    """Returns a table whose columns are the parts of nested ones, with names such as `a.b`."""
+    """Returns a table with nested columns split into parts, with names such as `a.b`."""
     while any(map(pyarrow().types.is_struct, table.schema.types)):
         table = table.flatten()
     return table
 
 
 def column_types(schema: Any) -> dict[str, Any]:
-    """Returns the types of the columns of a flattened table, by name; a text for several columns of
-    one name."""
+    """Returns the column types of a flattened table by name; a text if several columns share the
+    name."""
     flat = flatten(schema.empty_table()).schema
     kinds = dict(zip(flat.names, flat.types, strict=True))
     counts = Counter(flat.names)
@@ -69,8 +69,8 @@ def column_types(schema: Any) -> dict[str, Any]:
 
 
 def field_of(name: str, kind: Any) -> Field | None:
-    """Returns the field that a type of Arrow becomes; None for one that cannot be served, and for a
-    text, which is why there is no type."""
+    """Returns the field for an Arrow type; None for a type that cannot be served, and for a text,
+    which explains why there is no type."""
     plain = None if isinstance(kind, str) else plain_type(kind)
     if plain is None:
         return None
@@ -87,7 +87,7 @@ def field_of(name: str, kind: Any) -> Field | None:
 
 
 def time_unit(kind: Any) -> str:
-    """Returns the type of times in a column, which has their unit; empty for other values."""
+    """Returns the type of a column's times, with their unit; empty for other values."""
     while (inner := _inner(kind)) is not None:
         kind = inner
     return str(kind) if _is_time(kind) else ""
@@ -99,7 +99,7 @@ def to_rows(array: Any, field: Field) -> Array:
     array = array.combine_chunks() if isinstance(array, pyarrow().ChunkedArray) else array
     if array.null_count:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-        raise RowError(row, "is null, which is no value")
+        raise RowError(row, "is null")
     if not field.shape:
         return _dense(array)
     rows = field.empty(len(array))
@@ -115,10 +115,10 @@ def to_rows(array: Any, field: Field) -> Array:
 
 
 def _dense(array: Any) -> Array:
-    """Returns an array of a plain type as one of NumPy. Raises `UnfitError` for a null in it, and
-    for lists that differ in length."""
+    """Returns an array of a plain type as a NumPy array. Raises `UnfitError` for a null, and for
+    lists of different lengths."""
     if array.null_count:
-        raise UnfitError("has a null in it, which is no value")
+        raise UnfitError("contains a null")
     if _is_list(array.type):
         sizes = set(array.value_lengths().to_pylist())
         if len(sizes) > 1:
@@ -130,8 +130,8 @@ def _dense(array: Any) -> Array:
 
 
 def plain_type(kind: Any) -> Any:
-    """Returns the type that values are converted to: numbers, bytes, and lists of them; None for
-    one that cannot be served."""
+    """Returns the type that values are converted to: numbers, bytes, and lists of them; None if
+    they cannot be served."""
     arrow, types = pyarrow(), pyarrow().types
     if _is_list(kind):
         inner = plain_type(kind.value_type)
@@ -140,7 +140,7 @@ def plain_type(kind: Any) -> Any:
     if (inner := _inner(kind)) is not None:
         return plain_type(inner)
     if _is_time(kind):
-        # PyArrow casts no times of 32 bits to 64 bits at once.
+        # PyArrow cannot cast 32-bit times to 64 bits directly.
         return arrow.int32() if kind.bit_width == 32 else arrow.int64()
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         return kind
@@ -153,7 +153,7 @@ def plain_type(kind: Any) -> Any:
 
 
 def _inner(kind: Any) -> Any:
-    """Returns the type in a list or a dictionary, or behind an extension of Arrow, if it is one."""
+    """Returns the type inside a list, dictionary or extension type; None for other types."""
     if isinstance(kind, pyarrow().BaseExtensionType):
         return kind.storage_type
     return kind.value_type if _is_list(kind) or pyarrow().types.is_dictionary(kind) else None

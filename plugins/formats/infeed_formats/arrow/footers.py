@@ -17,14 +17,14 @@ from infeed_server.storage.stamp import StoredFile
 
 _MAGIC = b"PAR1"
 _TAIL = 8
-"""Bytes behind the footer: its length, and the magic."""
+"""Bytes after the footer: its length, and the magic."""
 _FIRST_READ = 64 << 10
-"""Bytes of the end of a file that are read at once: most footers."""
+"""Bytes at a file's end that one read returns: enough for most footers."""
 _FILES_AT_ONCE = 64
 
 
 def read_footers(ranges: RangeReader) -> Iterator[tuple[bytes, Any]]:
-    """Yields the bytes of each file's footer, read at the same time, and what PyArrow made of them.
+    """Yields the bytes of each file's footer, read concurrently, and PyArrow's parse of them.
     Raises `SourceError`."""
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         ends = pool.map(partial(_read_end, ranges), range(len(ranges.files)))
@@ -33,7 +33,7 @@ def read_footers(ranges: RangeReader) -> Iterator[tuple[bytes, Any]]:
 
 
 def _read_end(ranges: RangeReader, number: int, length: int = _FIRST_READ) -> bytes:
-    """Reads the footer of a file, with what follows it."""
+    """Reads a file from its footer to the end."""
     file = ranges.files[number]
     length = min(length, file.stamp.size)
     place = number, file.stamp.size - length, length
@@ -43,11 +43,11 @@ def _read_end(ranges: RangeReader, number: int, length: int = _FIRST_READ) -> by
 
 
 def _footer_bytes(file: StoredFile, end: bytes) -> int:
-    """Returns the bytes of a footer, with what follows it."""
+    """Returns the bytes from the footer to the end."""
     if end[-4:] != _MAGIC:
         problem = "is encrypted; write it without encryption"
         if end[-4:] != b"PARE":
-            problem = "is truncated, or no Parquet file: it does not end with PAR1; write it again"
+            problem = "is truncated or not Parquet: it does not end with PAR1; write it again"
         raise SourceError(f"{file.path} {problem}", file=file.path)
     length = int.from_bytes(end[-_TAIL:-4], "little") + _TAIL
     if length + len(_MAGIC) > file.stamp.size:
@@ -59,5 +59,5 @@ def _footer_bytes(file: StoredFile, end: bytes) -> int:
 def _parse(file: StoredFile, content: bytes) -> tuple[bytes, Any]:
     arrow = pyarrow()
     with decoding(file.path, "its footer"):
-        # The footer is at the end of a file, behind anything.
+        # The footer is at the end of a file.
         return content, arrow.parquet.read_metadata(arrow.BufferReader(_MAGIC + content))

@@ -28,15 +28,15 @@ from infeed_server.storage.stamp import StoredFile
 
 
 class HuggingFaceSource(IndexedDefinition):
-    """A data set of Hugging Face that `save_to_disk` wrote, or a split of one."""
+    """A Hugging Face data set, or a split, written by `save_to_disk`."""
 
     kind: ClassVar[str] = "huggingface"
 
     huggingface: PathString
-    """Local folder with `state.json`, which is memory-mapped."""
+    """Local folder with `state.json`; its data files are memory-mapped."""
     columns: ColumnNames | None = None
     """Columns to serve, each a field: `image` for the bytes of an image, `box.left` for a part of
-    a nested one; by default all that can be served."""
+    a nested column; by default all that can be served."""
     shapes: Shapes | None = None
     """Shape of the lists of a column, where all rows have one: `{box: [4]}`; without it, their size
     varies."""
@@ -62,8 +62,8 @@ class HuggingFaceSource(IndexedDefinition):
 
 
 class SavedRows(TableReader):
-    """Rows of a saved data set; a part is a record batch of a mapped file, where only the rows
-    that are read are in memory."""
+    """Rows of a saved data set. A part is a record batch of a mapped file; only the rows that are
+    read take memory."""
 
     def __init__(self, folder: str, columns: Sequence[str] | None, shapes: Shapes) -> None:
         self._encoded = (saved := read_saved(folder)).encoded
@@ -79,7 +79,7 @@ class SavedRows(TableReader):
         for (mapped, table), own in zip(tables, sources, strict=True):
             if any(name not in own or str(own[name][1]) != str(kinds[name]) for name in names):
                 raise SourceError(
-                    f"{mapped.path} has other columns or types than {saved.files[0]}; save them "
+                    f"{mapped.path} and {saved.files[0]} differ in columns or types; save them "
                     "again",
                     file=mapped.path,
                 )
@@ -98,14 +98,14 @@ class SavedRows(TableReader):
     def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
         for number in parts:
             mapped = self._mapped[number]
-            mapped.check()  # a mapping of a file that became shorter must not be read
+            mapped.check()  # reading the mapping of a shortened file would end the process
             if number not in self._checked:
                 self._validate(number)
             yield number, self._parts[number]
             mapped.check()
 
     def _validate(self, number: int) -> None:
-        """Raises `SourceError` for offsets that point out of a batch: PyArrow would follow them."""
+        """Raises `SourceError` for offsets outside a batch, which PyArrow would follow."""
         path = self._mapped[number].path
         for name, column in self._parts[number].items():
             with fields.decoding(path, f"the column {name!r}"):
@@ -116,8 +116,8 @@ class SavedRows(TableReader):
         if column not in self._encoded:
             return ""
         return (
-            "; the row may have the path of a file alone: load the data set where its files are, "
-            "and write it again with ds.save_to_disk(FOLDER), which writes their bytes"
+            "; the row may have only a file's path: load the data set where its files are, and "
+            "write it again with ds.save_to_disk(FOLDER), which writes their bytes"
         )
 
     def _sources(self, path: str, schema: Any) -> Mapping[str, tuple[str, Any]]:

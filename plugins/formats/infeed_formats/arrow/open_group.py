@@ -1,4 +1,4 @@
-"""A row group that PyArrow reads from chunks, which are read before, at once with other groups."""
+"""Open row group: PyArrow reads it from chunks that are fetched first, together with others'."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from infeed_server.storage.ranges import RangeReader
 
 
 class _RecordedError(Exception):
-    """The end of a read that was only to be recorded."""
+    """Ends a read that only needed to be recorded."""
 
 
 class OpenGroup(io.RawIOBase):
-    """A row group as a file of PyArrow's, which calls its methods in one thread.
+    """A row group as a file that PyArrow reads, from one thread.
 
-    Where the chunks of columns are, PyArrow shows by what it asks for: its own description of a
-    chunk ends the process if the footer is damaged.
+    PyArrow's requests show where the chunks of columns are: its own description of a chunk ends
+    the process if the footer is damaged.
     """
 
     def __init__(
         self, ranges: RangeReader, file: int, number: int, metadata: Any, leaves: Sequence[str]
     ) -> None:
         """Finds the `chunks` of the columns `leaves`: file, first byte and size of each. Reads
-        nothing. Raises the errors of PyArrow."""
+        nothing. Raises PyArrow's errors."""
         self.chunks: list[tuple[int, int, int]] = []
         self.contents: Mapping[int, bytes] | None = None
         """First byte → content of each chunk."""
         self._ranges, self._file, self._number = ranges, file, number
         self._size = ranges.files[file].stamp.size
         self._position = 0
-        # One of its own: a ParquetFile must not be used by several threads.
+        # A separate one: several threads must not share a ParquetFile.
         self._parquet = pyarrow().parquet.ParquetFile(
             pyarrow().PythonFile(self, mode="r"),
             metadata=metadata,

@@ -13,14 +13,14 @@ from infeed_server.sources.base import FilesDefinition, Paths, ProgressCallback
 
 
 class ParquetSource(FilesDefinition):
-    """Parquet files, in the sorted order of their paths. A row costs its row group."""
+    """Parquet files, in the sorted order of their paths. Reading a row costs its row group."""
 
     kind: ClassVar[str] = "parquet"
 
     parquet: Paths
     """Parquet files: a path, a glob, or a list of them."""
     columns: ColumnNames | None = None
-    """Columns to serve, each a field, such as `label` or, of a nested one, `image.bytes`; by
+    """Columns to serve, each a field, such as `label` or, in a nested column, `image.bytes`; by
     default all that can be served."""
     shapes: Shapes | None = None
     """Shape of the lists of a column, where all rows have one: `{box: [4]}`; without it, their size
@@ -29,7 +29,7 @@ class ParquetSource(FilesDefinition):
     """Bytes of row groups that each process keeps in memory, decompressed."""
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> RowGroups:  # noqa: ARG002
-        """Opens the files; reads their footers. Raises `SourceError` and `MissingExtraError`."""
+        """Opens the files and reads their footers. Raises `SourceError` and `MissingExtraError`."""
         pyarrow()
         files = self.list_files()
         return RowGroups(files, self.columns, self.shapes or {}, self.cache)

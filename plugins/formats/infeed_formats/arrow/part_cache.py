@@ -1,4 +1,4 @@
-"""A cache of parts of tables, bounded in bytes, in which each part is loaded by one thread."""
+"""Part cache: parts of tables, bounded in bytes; one thread loads each part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infeed_server.sources.base import READ_THREADS
 
 
 class PartCache:
-    """Keeps the parts that were used last. Thread-safe."""
+    """Keeps the most recently used parts. Thread-safe."""
 
     def __init__(
         self, limit: int, sizes: Sequence[int], load: Callable[[Sequence[int]], Sequence[Part]]
@@ -25,11 +25,11 @@ class PartCache:
         self._parts: dict[int, Future[Part]] = {}
         """Parts that are kept or loaded; the one used last is the last."""
         self._kept: dict[int, int] = {}
-        """The bytes of those that are kept."""
+        """The bytes of the kept parts."""
 
     def get(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
-        """Yields parts with their numbers: those that together need little memory are loaded at the
-        same time. Raises the errors of loading, which are not kept."""
+        """Yields parts with their numbers; parts that need little memory together are loaded
+        together. Raises errors of loading, which are not kept."""
         some: list[int] = []
         for part in parts:
             some.append(part)
@@ -42,13 +42,13 @@ class PartCache:
             absent = [number for number in numbers if number not in self._parts]
             wanted = {n: self._parts.pop(n) if n in self._parts else Future() for n in numbers}
             self._parts |= wanted
-        # Its own first: another thread may wait for them, and this one for the other's.
+        # This thread's parts first: another may wait for them while this one waits for its parts.
         if absent:
             self._fill(absent)
         return [future.result() for future in wanted.values()]
 
     def _fill(self, numbers: Sequence[int]) -> None:
-        """Loads parts, and keeps them."""
+        """Loads parts and keeps them."""
         try:
             parts = self._load(numbers)
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""Row groups of Parquet files: their index, and their reading."""
+"""Row groups of Parquet files: their index and their reader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 
 _MANY_ROWS = 100
-"""Rows of a row group; with more, a row in a global order costs too many others."""
+"""Rows of a row group; in a larger one, reading a row in a global order costs too many others."""
 
 
 class _Group(NamedTuple):
@@ -43,7 +43,7 @@ class _Group(NamedTuple):
 
 
 def _describe(names: Sequence[str], kinds: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what of the columns must be the same in all files."""
+    """Returns the properties of the columns that all files must share."""
     described = {}
     for name in names:
         field = fields.field_of(name, kinds[name]) if name in kinds else None
@@ -52,7 +52,7 @@ def _describe(names: Sequence[str], kinds: Mapping[str, Any]) -> dict[str, str]:
 
 
 class RowGroups(TableReader):
-    """Rows of Parquet files; a part is a row group; the last ones are kept."""
+    """Rows of Parquet files. A part is a row group; the last ones read stay in memory."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class RowGroups(TableReader):
         return sum(group.decompressed for group in self._groups)
 
     def count_nulls(self) -> Mapping[str, int]:
-        """Returns what the footers say, those that do. Raises `SourceError`."""
+        """Returns the null counts in the footers that state them. Raises `SourceError`."""
         counts: Counter[str] = Counter()
         names = [field.name for field in self.fields]
         for group in self._groups:
@@ -137,8 +137,8 @@ class RowGroups(TableReader):
             return ""
         largest = max(group.decompressed for group in self._groups)
         return (
-            f"a row costs its row group, of up to {most} rows and {largest >> 20} MiB, and in a "
-            f"global order hardly one of them is kept; set shuffle: {{mode: window, block: {most}, "
+            f"reading a row costs its row group, up to {most} rows and {largest >> 20} MiB, and a "
+            f"global order hardly reuses them; set shuffle: {{mode: window, block: {most}, "
             f"window: {4 * most}}}, or write row groups of 16 to {_MANY_ROWS} rows"
         )
 
@@ -148,7 +148,7 @@ class RowGroups(TableReader):
     def _check_classes(
         self, file: int, classes: Mapping[str, Sequence[str]], expected: Mapping[str, Sequence[str]]
     ) -> None:
-        """Raises `SourceError` for a number that is another class than in the first file."""
+        """Raises `SourceError` if a number names another class than in the first file."""
         for name, names in expected.items():
             if problem := class_conflict(classes.get(name, ()), names):
                 path, first = self._ranges.files[file].path, self._ranges.files[0].path
@@ -166,7 +166,7 @@ class RowGroups(TableReader):
         has = "no field" if other[name] == "no" else other[name]
         return SourceError(
             f"{path} has {has} of the column {name!r}, and {before} has {first[name]}; "
-            "serve the files as two data sets, or name the columns that are alike: columns: ...",
+            "serve the files as two data sets, or choose the columns that agree: columns: ...",
             file=path,
         )
 

@@ -1,4 +1,4 @@
-"""Folders that `save_to_disk` of Hugging Face writes: their descriptions, without `datasets`."""
+"""Folders that Hugging Face's `save_to_disk` writes: their descriptions, without `datasets`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from infeed_server.storage.files import (
 STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
 _FILES = ("Image", "Audio", "Video")
-"""Features that are a struct of the bytes and the path of a file."""
+"""Features stored as a struct of a file's bytes and path."""
 
 
 _WHAT = "the JSON of save_to_disk"
@@ -60,8 +60,8 @@ def _kind(feature: Any) -> str | None:
 
 
 def stored_classes(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
-    """Returns what `class_labels` does, from the metadata of a schema that `datasets` has written;
-    nothing for other metadata, without which rows are read as well."""
+    """Returns the result of `class_labels` for the schema metadata that `datasets` writes; nothing
+    for other metadata, as rows can be read without it."""
     try:
         described = json.loads((metadata or {}).get(b"huggingface", b"{}"))
         return class_labels(described["info"]["features"])
@@ -70,7 +70,7 @@ def stored_classes(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[st
 
 
 def class_labels(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Returns the names of the classes of each label among the features of a data set."""
+    """Returns the class names of each label among a data set's features."""
     return {
         name: tuple(map(str, feature["names"]))
         for name, feature in features.items()
@@ -79,7 +79,7 @@ def class_labels(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def read_splits(folder: str) -> list[str]:
-    """Returns the splits of a saved DatasetDict; none for another folder. Raises `SourceError`."""
+    """Returns the splits of a saved DatasetDict; none for other folders. Raises `SourceError`."""
     file = f"{folder}/{SPLITS}"
     if not is_file(file):
         return []
@@ -88,7 +88,7 @@ def read_splits(folder: str) -> list[str]:
 
 
 def require_saved(folder: str) -> None:
-    """Raises `SourceError` for a folder that is no saved data set."""
+    """Raises `SourceError` for a folder that is not a saved data set."""
     if is_file(f"{folder}/{STATE}"):
         return
     if splits := read_splits(folder):
@@ -99,7 +99,7 @@ def require_saved(folder: str) -> None:
         problem = f"{folder!r} holds Parquet files; name them: parquet: '{folder}/**/*.parquet'"
     else:
         problem = (
-            f"{folder!r} is no saved data set, which has a {STATE}; "
+            f"{folder!r} is not a saved data set: it has no {STATE}; "
             f"{describe_nearest_folder(f'{folder}/{STATE}')}; write one: ds.save_to_disk(FOLDER)"
         )
     raise SourceError(problem, file=folder)
@@ -113,18 +113,18 @@ def read_saved(folder: str) -> SavedDataset:
         state = json.loads(read_bytes(file))
         if state.get("_indices_data_files"):
             raise SourceError(
-                f"{folder}: its rows are chosen by indices.arrow, which is not read; write the "
+                f"{folder}: indices.arrow chooses its rows, which is not supported; write the "
                 "rows themselves: ds.flatten_indices().save_to_disk(FOLDER)",
                 file=folder,
             )
         files = [f"{folder}/{item['filename']}" for item in state["_data_files"]]
         fingerprint = state["_fingerprint"]
         if not isinstance(fingerprint, str):
-            raise ValueError("its fingerprint is no text")
+            raise ValueError("its fingerprint is not text")
     if not files:
-        raise SourceError(f"{folder} has no row; leave it out", file=folder)
+        raise SourceError(f"{folder} has no rows; leave it out", file=folder)
     file = f"{folder}/{INFO}"
     with decoding(file, _WHAT):
         saved = SavedDataset(files, fingerprint, dict(json.loads(read_bytes(file))["features"]))
-        _ = saved.encoded, saved.classes, saved.shapes  # each raises for what it is not
+        _ = saved.encoded, saved.classes, saved.shapes  # each raises for a wrong description
     return saved

@@ -20,7 +20,7 @@ from infeed_tools.init.drafter import Drafter
 from infeed_tools.init.listing import Files, pipeline_name, relative
 
 _MAX_SHUFFLED_BYTES = 256 << 20
-"""Decompressed bytes that are shuffled as a whole: a server keeps no more."""
+"""Decompressed bytes up to which rows are shuffled globally: a server keeps no more."""
 
 
 def _columns(kind: str, data: Files) -> Iterator[Draft]:
@@ -36,7 +36,7 @@ def _columns(kind: str, data: Files) -> Iterator[Draft]:
             problems.append(error)
     if not drafts:
         raise problems[0]
-    drafts[0].notes += [f"a split is left out: {problem}" for problem in problems]
+    drafts[0].notes += [f"skipped a split: {problem}" for problem in problems]
     yield from drafts
 
 

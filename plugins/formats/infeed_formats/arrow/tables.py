@@ -31,27 +31,26 @@ from infeed_server.storage.stamp import StoredFile
 log = logging.getLogger(__name__)
 
 _MAX_SEARCHED_BYTES = 1 << 30
-"""Of a table whose column is read to find a value: its other columns are read too."""
+"""Maximum bytes of a table whose column is searched: its other columns are read too."""
 
 ColumnNames = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
 
 Shapes = dict[str, Annotated[tuple[NonNegativeInt | None, ...], BeforeValidator(as_tuple)]]
-"""Column → shape of its lists, where they have one."""
+"""Column → shape of its lists, if they share one."""
 
 Part = Mapping[str, Any]
-"""Arrays of Arrow of consecutive rows, by the name of their field."""
+"""Arrow arrays of consecutive rows, by field name."""
 
 
 class ChosenColumns(NamedTuple):
-    """The fields of a table, and its other columns with their types."""
+    """The fields of a table, and the types of its other columns."""
 
     fields: tuple[FieldType, ...]
     left_out: Mapping[str, str]
 
 
 class TableReader(ColumnSource):
-    """Reads rows of files by index, in parts such as row groups, which are read as a whole.
-    Thread-safe."""
+    """Reads rows of files by index, in parts such as row groups, each read whole. Thread-safe."""
 
     def __init__(
         self,
@@ -71,16 +70,16 @@ class TableReader(ColumnSource):
         """Yields parts with their numbers, by number. Raises `SourceError`."""
 
     def remedy(self, column: str) -> str:  # noqa: ARG002 - of some columns
-        """Returns what to do about a null, for the end of a message."""
+        """Returns the remedy for a null, as the end of a message."""
         return ""
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that are read for all rows; 0 where files are mapped."""
+        """Bytes read to get all rows; 0 if files are mapped."""
         return 0
 
     def whole_field(self, name: str) -> npt.NDArray[Any] | None:
-        """Reads a column, if all columns together are small."""
+        """Reads a column if all columns together are small."""
         field = next((one for one in self.fields if one.name == name), None)
         if field is None or field.shape or self.total_bytes > _MAX_SEARCHED_BYTES:
             return None
@@ -96,7 +95,7 @@ class TableReader(ColumnSource):
         return values
 
     def count_nulls(self) -> Mapping[str, int]:
-        """Returns how many rows, or values in lists, of each field are known to be null."""
+        """Returns the known number of nulls in each field, in rows or in lists."""
         parts = [part for _, part in self.load(range(len(self.parts.files)))]
         names = [field.name for field in self.fields]
         return {name: sum(part[name].null_count for part in parts) for name in names}
@@ -129,7 +128,7 @@ class TableReader(ColumnSource):
 def rows_of(files: Sequence[StoredFile], rows: Sequence[int], first: str) -> InFiles:
     """Returns the rows of parts, each in a file. Raises `SourceError` if there is none."""
     if not sum(rows):
-        raise SourceError(f"{first}: no row in the files; leave them out", file=first)
+        raise SourceError(f"{first}: the files have no rows; leave them out", file=first)
     return InFiles(files, rows)
 
 
@@ -138,10 +137,10 @@ def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
     table = flatten(table)
     columns = {name: table.column(source) for name, source in sources.items()}
     for name, column in columns.items():
-        if "_view" in str(column.type):  # PyArrow takes no rows of views
+        if "_view" in str(column.type):  # PyArrow cannot take rows from views
             columns[name] = column.cast(plain_type(column.type))
     return {
-        # Of one chunk, to combine it would be a copy.
+        # Combining a single chunk would copy it.
         name: column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         for name, column in columns.items()
     }
@@ -150,8 +149,8 @@ def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
 def choose_columns(
     kinds: Mapping[str, Any], columns: Sequence[str] | None, shapes: Shapes, file: str
 ) -> ChosenColumns:
-    """Chooses the named columns, or all that can be served; warns of the others. Raises
-    `SourceError`."""
+    """Chooses the named columns, or all that can be served, with a warning about the others.
+    Raises `SourceError`."""
     found = {name: field_of(name, kind) for name, kind in kinds.items()}
     served = {name: field for name, field in found.items() if field is not None}
     names = [*(columns or ()), *shapes]
@@ -173,7 +172,7 @@ def choose_columns(
     left_out = {name: str(kind) for name, kind in kinds.items() if name not in chosen}
     if columns is None and left_out:
         texts = [f"{name} ({kind})" for name, kind in left_out.items()]
-        log.warning("%s: left out, as it cannot be served: %s", file, abbreviate(texts))
+        log.warning("%s: skipped columns that cannot be served: %s", file, abbreviate(texts))
     fields = (_shaped(served[name], shapes.get(name), file) for name in chosen)
     return ChosenColumns(tuple(fields), left_out)
 
@@ -184,8 +183,8 @@ def _shaped(field: FieldType, shape: tuple[int | None, ...] | None, file: str) -
     sizes = zip(field.shape, shape, strict=False)
     if len(shape) != len(field.shape) or any(own not in (None, size) for own, size in sizes):
         raise SourceError(
-            f"{file}: the column {field.name!r} is {field}, which is no {list(shape)}; change "
-            f"shapes: give {len(field.shape)} sizes",
+            f"{file}: the column {field.name!r} is {field}, which does not fit {list(shape)}; give "
+            f"{len(field.shape)} sizes in shapes",
             file=file,
         )
     return FieldType(field.name, field.data_type, shape)

@@ -1,4 +1,4 @@
-"""The encodings of columns in Mosaic Streaming's format: types of values, and their decoding."""
+"""Column encodings in Mosaic Streaming's format: types of values, and their decoding."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _TEXTS: dict[str, type[np.generic]] = {
     "str_float": np.float64,
     "str_decimal": np.float64,
 }
-"""Encoding of numbers as text → the type that they are parsed to."""
+"""Encoding of numbers as text → the parsed type."""
 
 _NUMBERED_TYPES = {
     bits + number: f"{kind}{bits}"
     for number, kind in enumerate(("uint", "int", "float"))
     for bits in ((8, 16, 32, 64) if kind != "float" else (16, 32, 64))
 }
-"""Number of a data type in front of an array → the type."""
+"""Number before an array → its data type."""
 
 _SCALARS = {"int": "int64"} | {name: name for name in _NUMBERED_TYPES.values()}
 
 _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "YCbCr": 3, "HSV": 3, "LAB": 3}
-"""Mode of Pillow with a byte for each channel → channels."""
+"""Pillow mode with a byte for each channel → channels."""
 
 
 def decoder(column: str, encoding: str, size: int | None) -> Decode:
-    """Returns the function that decodes the values of a column; `size` is what index.json has for
-    each of them. Raises `SourceError` for an encoding that cannot be served."""
+    """Returns the function that decodes the values of a column; `size` is each value's size in
+    index.json. Raises `SourceError` for an encoding that cannot be served."""
     name, _, options = encoding.partition(":")
     if encoding in _STRINGS:
         return bytes
@@ -55,7 +55,7 @@ def decoder(column: str, encoding: str, size: int | None) -> Decode:
                 return partial(_described_array, dtype)
             return _array_decoder(column, size, dtype, shape)
     reasons = {
-        "pkl": "a pickle runs code of the file when it is read",
+        "pkl": "reading a pickle runs code in the file",
         **dict.fromkeys(("jpeg_array", "jpegarray"), "it has several images in each sample"),
     }
     reason = reasons.get(name, "lists have no type" if name.startswith("list[") else "unknown")
@@ -66,7 +66,7 @@ def decoder(column: str, encoding: str, size: int | None) -> Decode:
 
 
 def _array_decoder(column: str, size: int | None, dtype: str, shape: tuple[int, ...]) -> Decode:
-    """Returns a decoder of arrays of a fixed size, if that is the size in index.json."""
+    """Returns a decoder of fixed-size arrays. Raises `SourceError` if index.json differs."""
     expected = math.prod(shape) * np.dtype(dtype).itemsize
     if size not in (None, expected):
         raise SourceError(
@@ -78,7 +78,7 @@ def _array_decoder(column: str, size: int | None, dtype: str, shape: tuple[int, 
 
 def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
     if len(data) != math.prod(shape) * np.dtype(dtype).itemsize:
-        raise ValueError(f"has {len(data)} bytes, which are no {dtype}{list(shape)}")
+        raise ValueError(f"has {len(data)} bytes, which do not fit {dtype}{list(shape)}")
     return np.frombuffer(data, dtype).reshape(shape)
 
 
@@ -86,17 +86,17 @@ def _parsed_text(dtype: type[np.generic], data: bytes) -> np.generic:
     try:
         number: np.generic = dtype(data.decode("ascii"))
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"is {data[:40]!r}, which is no number of 64 bits") from error
+        raise ValueError(f"is {data[:40]!r}, which is not a 64-bit number") from error
     return number
 
 
 def _described_array(dtype: str, data: bytes) -> Array:
-    """Decodes an array behind its shape, and behind its type unless that is given."""
+    """Decodes an array that follows its shape, and its type unless that is given."""
     begin = 0 if dtype else 1
     if not dtype:
         dtype = _NUMBERED_TYPES.get(data[0] if data else 0, "")
     if not dtype or len(data) <= begin:
-        raise ValueError("does not begin as an array does")
+        raise ValueError("does not begin like an array")
     # The number of dimensions, and the number of bits of each: 8, 16, 32 or 64.
     dimensions, width = data[begin] >> 2, 1 << (data[begin] & 3)
     begin, end = begin + 1, begin + 1 + dimensions * width
@@ -109,7 +109,5 @@ def _picture(data: bytes) -> Array:
     mode = data[12 : 12 + length].decode("ascii")
     if mode not in _CHANNELS:
         known = ", ".join(_CHANNELS)
-        raise ValueError(
-            f"is a picture of the mode {mode[:20]!r}, which is no array (known: {known})"
-        )
+        raise ValueError(f"is a picture with the mode {mode[:20]!r}, not one of the known: {known}")
     return _array("uint8", (height, width, _CHANNELS[mode]), data[12 + length :])

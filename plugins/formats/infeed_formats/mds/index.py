@@ -19,11 +19,11 @@ from infeed_server.storage.stamp import StoredFile
 INDEX_NAME = "index.json"
 
 _TOGETHER = 256
-"""Shards whose offsets are read at once."""
+"""Shards whose offsets are read concurrently."""
 
 
 class ShardFile(BaseModel):
-    """A file of a shard."""
+    """One file of a shard."""
 
     basename: str
     bytes: int
@@ -31,7 +31,7 @@ class ShardFile(BaseModel):
 
 
 class Shard(BaseModel):
-    """A shard as index.json has it."""
+    """A shard as described in index.json."""
 
     format: str
     version: int
@@ -59,7 +59,7 @@ def read_index(root: str) -> list[Shard]:
     index = read_description(path, _Index, "Mosaic Streaming")
     shards = [shard for shard in index.shards if shard.samples]
     if not shards:
-        raise _wrong(path, "has no sample")
+        raise _wrong(path, "has no samples")
     for shard in shards:
         name = shard.raw_data.basename
         if (shard.format, shard.version, index.version) != ("mds", 2, 2):
@@ -67,18 +67,16 @@ def read_index(root: str) -> list[Shard]:
             raise _wrong(path, f"{problem}; the known one is 'mds', version 2")
         if shard.columns != shards[0].columns:
             other = shards[0].raw_data.basename
-            raise _wrong(
-                path, f"{name} has other columns than {other}; serve them as two data sets"
-            )
+            raise _wrong(path, f"{name} and {other} differ in columns; serve them as two data sets")
         columns, encodings, sizes = shard.columns
         if not len(set(columns)) == len(columns) == len(encodings) == len(sizes):
-            raise _wrong(path, f"{name} has no encoding and size for each column; write it again")
+            raise _wrong(path, f"{name} lacks an encoding or size for each column; write it again")
     check_names(path, [shard.raw_data.basename for shard in shards])
     return shards
 
 
 def list_shards(root: str, shards: list[Shard]) -> list[StoredFile]:
-    """Returns the files of shards, which have the sizes of index.json. Raises `SourceError`."""
+    """Returns the files of shards. Raises `SourceError` if their sizes differ from index.json."""
     stamp_of = stamps_below(root)
     files = []
     for shard in shards:
@@ -89,13 +87,13 @@ def list_shards(root: str, shards: list[Shard]) -> list[StoredFile]:
             if shard.zip_data is None:
                 raise
             raise SourceError(
-                f"{path} is not there, only {shard.zip_data.basename}, compressed with "
-                f"{shard.compression}, which has no random access; decompress it to "
+                f"{path} is missing: there is only {shard.zip_data.basename}, compressed with "
+                f"{shard.compression}, without random access; decompress it to "
                 f"{shard.raw_data.basename} beside it, or write the data with compression=None",
                 file=path,
             ) from error
         if file.stamp.size != shard.raw_data.bytes:
-            problem = f"has {file.stamp.size} bytes, but {shard.raw_data.bytes} in {INDEX_NAME}"
+            problem = f"has {file.stamp.size} bytes, {shard.raw_data.bytes} in {INDEX_NAME}"
             raise _wrong(path, f"{problem}; copy or write it again")
         files.append(file)
     return files
@@ -104,8 +102,8 @@ def list_shards(root: str, shards: list[Shard]) -> list[StoredFile]:
 def read_offsets(
     files: RangeReader, shards: Sequence[Shard], on_shards: Callable[[int], None]
 ) -> list[npt.NDArray[np.uint32]]:
-    """Reads the offsets of each shard's samples, and its end, in one range of each, and calls
-    `on_shards` with the shards done. Raises `SourceError`."""
+    """Reads the offsets and the end of each shard's samples, as one range, and calls `on_shards`
+    with the number of shards done. Raises `SourceError`."""
     counts = np.array([shard.samples for shard in shards], np.int64)
     sizes = 4 * (counts + 2)
     bounds = []
@@ -131,7 +129,7 @@ def _bounds(head: bytes, shard: Shard, path: str) -> npt.NDArray[np.uint32]:
         or bounds[-1] != shard.raw_data.bytes
         or (np.diff(bounds.astype(np.int64)) <= 0).any()
     ):
-        raise _wrong(path, "is damaged: the offsets of its samples are not in order; copy it again")
+        raise _wrong(path, "is damaged: its sample offsets are not in order; copy it again")
     return bounds
 
 

@@ -39,12 +39,12 @@ from infeed_server.storage.stamp import StoredFile
 
 
 class MdsSource(IndexedDefinition):
-    """Samples of Mosaic Streaming's format (MDS), in the order of index.json."""
+    """Samples in Mosaic Streaming's format (MDS), in the order of index.json."""
 
     kind: ClassVar[str] = "mds"
 
     mds: PathString
-    """Folder that has `index.json`; the shards are below it, not compressed."""
+    """Folder with `index.json` and, below it, the uncompressed shards."""
     fields: Annotated[tuple[str, ...], Option(min_length=1), BeforeValidator(as_tuple)] | None = (
         None
     )
@@ -94,28 +94,28 @@ class MdsReader(ColumnSource):
         super().__init__(self._samples, found, self._hash(found, bounds))
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the values of samples. Raises `SampleError` for the first whose bytes are no
-        sample, and `SourceError` for a file that cannot be read, or changed."""
+        """Returns the values of samples. Raises `SampleError` for the first with invalid bytes, and
+        `SourceError` for an unreadable or changed file."""
         return self.decode(indices, self._read(indices), self._decoders)
 
     def _read(self, indices: Indices) -> Iterator[dict[str, bytes]]:
         """Yields the bytes of each column of samples."""
         samples = self._samples.read(indices, self._sizes[indices])
         for index, data in zip(indices.tolist(), samples, strict=True):
-            # In front are the sizes of the columns that vary.
+            # The sizes of variable columns come first.
             head = 4 * self._column_sizes.count(None)
             varying = iter(np.frombuffer(data[:head], "<u4").tolist() if len(data) >= head else ())
             ends = [head]
             for size in self._column_sizes:
                 ends.append(ends[-1] + (next(varying, 0) if size is None else size))
             if ends[-1] != len(data):
-                problem = f"its columns have {ends[-1]} bytes, and it has {len(data)}"
+                problem = f"its columns take {ends[-1]} bytes, but it has {len(data)}"
                 raise sample_error(self._samples, index, problem)
             contents = (data[begin:end] for begin, end in pairwise(ends))
             yield dict(zip(self._names, contents, strict=True))
 
     def _infer(self, path: str) -> tuple[Field, ...]:
-        """Returns the fields of some samples, without the bad ones. Raises `SourceError`."""
+        """Returns the fields that the good ones of some samples share. Raises `SourceError`."""
 
         def read(index: int) -> Example:
             (sample,) = self._read(np.array([index]))
@@ -126,11 +126,11 @@ class MdsReader(ColumnSource):
             indices = example_indices(len(self._samples))
             return infer_fields(read_good(indices, read, SampleError, ValueError))
         except (SampleError, ValueError) as error:
-            problem = f"the columns have no type: sample {error}; name the other columns in fields"
+            problem = f"the columns have no type: sample {error}; name only good columns in fields"
             raise SourceError(f"{path}: {problem}", file=path) from None
 
     def _hash(self, fields: Sequence[Field], bounds: Sequence[npt.NDArray[np.uint32]]) -> str:
-        """Returns a hash of the columns, and of the samples' sizes with the hashes of shards."""
+        """Returns a hash of the columns, the samples' sizes and the shards' hashes."""
         digest = hashlib.sha256(f"mds {self.shards[0].columns}\n".encode())
         for field in fields:
             digest.update(f"{field.name} {field.data_type}{field.shape}\n".encode())

@@ -23,10 +23,10 @@ _WHOLE = "Range request not supported|non-partial response|NotPartial|Content-Ra
 _AWAY = "dns error|Connection refused|connect error|error sending request"
 
 _NO_BUCKET = "NoSuchBucket|bucket does not exist|ContainerNotFound"
-_REFUSED = f"the store does not accept the credentials; {_CREDENTIALS}"
-_NONE = f"no credentials in the environment, and none from this host's metadata; {_CREDENTIALS}"
-_CLOCK = "the clock of this host differs too much from the store's; set it, as with chrony"
-_CLOSED = f"the store denies it; allow to read and to list, or {_CREDENTIALS}"
+_REFUSED = f"the store rejects the credentials; {_CREDENTIALS}"
+_NONE = f"neither the environment nor this host's metadata has credentials; {_CREDENTIALS}"
+_CLOCK = "this host's clock differs too much from the store's; set it, as with chrony"
+_CLOSED = f"the store denies access; grant the right to read and list, or {_CREDENTIALS}"
 _COPY = "the server ignores Range and sends the whole object; copy it to a store with ranges"
 _ENDPOINT = "the store cannot be reached; check the endpoint, such as AWS_ENDPOINT_URL"
 _ACCOUNT = "no account; set AZURE_STORAGE_ACCOUNT_NAME"
@@ -37,24 +37,24 @@ _PROBLEMS: tuple[tuple[str, int, str], ...] = (
     (_NO_BUCKET, errno.ENOENT, "no such bucket; correct its name"),
     (_WRONG_CREDENTIALS, errno.EACCES, _REFUSED),
     ("Account must be specified", errno.EINVAL, _ACCOUNT),
-    (_BAD_FILE, errno.EINVAL, f"the file of credentials cannot be used; {_CREDENTIALS}"),
+    (_BAD_FILE, errno.EINVAL, f"the credentials file cannot be used; {_CREDENTIALS}"),
     (_DENIED, errno.EACCES, _CLOSED),
     (_REGION, errno.EREMOTE, "the bucket is in another region; set AWS_REGION"),
     (_WHOLE, errno.EOPNOTSUPP, _COPY),
     ("NotFoundError|404 Not Found", errno.ENOENT, "no such object"),
     (_AWAY, errno.EHOSTUNREACH, _ENDPOINT),
 )
-"""Pattern of an error's type and text → number and message; the first that matches."""
+"""Pattern of an error's type and text → number and message; the first match counts."""
 
 
 _KEY = re.compile(r'Path "(.*?)"(?:: Encountered| contained)', re.DOTALL)
-"""The key in obstore's error for one that it cannot read."""
+"""The key in obstore's error about a key that it cannot read."""
 
 
 def os_error(error: Exception, path: str, seconds: float) -> OSError:
     """Returns an error of obstore, or of a request that took `seconds`, as an `OSError`."""
     if isinstance(error, asyncio.TimeoutError):
-        problem = f"no answer for {seconds:g} s; check the endpoint, the network and credentials"
+        problem = f"no answer within {seconds:g} s; check the endpoint, network and credentials"
         return OSError(errno.ETIMEDOUT, problem, path)
     if isinstance(error, OSError) and error.errno is not None:  # obstore's own has no number
         return error
@@ -67,5 +67,5 @@ def os_error(error: Exception, path: str, seconds: float) -> OSError:
     for pattern, code, problem in _PROBLEMS:
         if re.search(pattern, f"{kind} {text}", re.IGNORECASE):
             return OSError(code, problem, path)
-    # The later lines are its representation.
+    # The later lines are the error's representation.
     return OSError(errno.EIO, text.partition("\n")[0].strip()[:300] or kind, path)

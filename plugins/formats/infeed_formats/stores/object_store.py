@@ -37,26 +37,26 @@ __all__ = [
 ]
 
 _MAX_GAP = 4 << 20
-"""Bytes at most that are read and not used to save a request."""
+"""Maximum bytes that are read without use to save a request."""
 
 _MIN_BYTES_PER_SECOND = 1 << 20
-"""A body that arrives slower than this for long is read again."""
+"""A body that stays slower than this is read again."""
 
 _FOLDER_SECONDS = 60.0
-"""Bound on the listing of one folder, whose pages of a thousand obstore joins."""
+"""Bound on listing one folder, whose pages of a thousand objects obstore joins."""
 
 _LIST_ATTEMPTS = 4
-"""Of each page: a page that is cut off is no error of a request, which obstore would repeat."""
+"""Retries of each page: obstore does not retry one that is cut off, as the request succeeded."""
 
 
 def max_gap() -> int:
-    """Returns the bytes between two ranges up to which one request for both is quicker."""
+    """Returns the gap between two ranges up to which one request for both is faster."""
     process = of_process()
     return min(_MAX_GAP, int(process.round_trip * process.bytes_per_second))
 
 
 def start(reads: Sequence[ObjectRead]) -> Future[list[bytes | OSError]]:
-    """Starts to read ranges at the same time; the result has the bytes of each, or its error."""
+    """Starts concurrent reads of ranges; the result has the bytes or the error of each."""
 
     async def gather() -> list[bytes | OSError]:
         return await asyncio.gather(*map(_read_range, reads))
@@ -87,9 +87,9 @@ def write(path: str, content: bytes) -> None:
 def list_files(
     prefix: str, limit: int | None = None, *, is_flat: bool = False
 ) -> Iterator[StoredFile]:
-    """Yields the objects below a folder, or about `limit` of them, with their versions: a request
-    for each thousand of them, and none for each. Raises `OSError`, for a key that cannot be read
-    too; if `is_flat`, not for one in a folder below, and what is there may be left out."""
+    """Yields the objects below a folder, or about `limit` of them, with their versions: one request
+    for a thousand objects. Raises `OSError`, also for a key that cannot be read; if `is_flat`, not
+    for keys in subfolders, whose objects may be left out."""
     folder = _folder(prefix)
 
     async def collect(store: Any, key: str) -> list[Any]:
@@ -121,7 +121,7 @@ def list_files(
 
 
 def list_names(folder: str) -> list[str]:
-    """Returns the names in a folder, of its objects and of its folders. Raises `OSError`."""
+    """Returns the names of a folder's objects and subfolders. Raises `OSError`."""
 
     async def collect(store: Any, key: str) -> list[str]:
         request = obstore.list_with_delimiter_async(store, prefix=key or None)
@@ -132,9 +132,9 @@ def list_names(folder: str) -> list[str]:
 
 
 def glob_files(pattern: str) -> list[StoredFile]:
-    """Returns the objects that a pattern matches, as the module `glob` does: `**` stands for any
-    folders, and names that begin with a dot are left out. The name of an object is meant
-    literally."""
+    """Returns the objects that a pattern matches, like the module `glob`: `**` stands for any
+    folders, and names with a leading dot are left out. A pattern that is an object's name means
+    that object."""
     fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0]
     if fixed == pattern:
         try:
@@ -167,7 +167,7 @@ def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _folder(path: str) -> str:
-    """Returns the path of a folder without slashes at its end. Raises `OSError`."""
+    """Returns the path of a folder without trailing slashes. Raises `OSError`."""
     root, key = split_path(path)
     if root.startswith("http"):
         raise OSError(errno.EOPNOTSUPP, "a web server lists no files; name each of them")
@@ -181,7 +181,7 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
     if stamp.etag and not stamp.etag.startswith("W/"):  # a weak one never matches
         options["if_match"] = stamp.etag
     try:
-        if not read.size:  # no range has no bytes
+        if not read.size:  # a range cannot be empty
             return b""
         async with process.in_flight:
             begin = time.perf_counter()
@@ -196,15 +196,15 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
     except Exception as error:  # noqa: BLE001 - obstore's, each of which is mapped
         return os_error(error, read.file.path, ANSWER_SECONDS)
     if len(content) != read.size:
-        return OSError(errno.EIO, f"only {len(content)} of {read.size} bytes are read")
+        return OSError(errno.EIO, f"only {len(content)} of {read.size} bytes were read")
     return content
 
 
 async def _answer(request: Any, extra_seconds: float = 0.0) -> Any:
-    """Waits for an answer, or its beginning: credentials may be looked for, for minutes."""
+    """Waits for an answer or its beginning: the search for credentials may take minutes."""
 
     async def wait() -> Any:
-        return await request  # obstore's are no coroutines
+        return await request  # obstore's requests are not coroutines
 
     return await asyncio.wait_for(wait(), ANSWER_SECONDS + extra_seconds)
 
@@ -214,8 +214,8 @@ async def _body(result: Any, size: int) -> bytes:
 
 
 def _call(path: str, function: Callable[[Any, str], Awaitable[Result]]) -> Result:
-    """Returns the answer to a request that `function` makes for a store and a key, in the thread
-    of requests. Raises `OSError`."""
+    """Returns the answer to the request that `function` makes for a store and a key on the
+    request thread. Raises `OSError`."""
     root, key = split_path(path)
     process = of_process()
 
@@ -229,7 +229,7 @@ def _call(path: str, function: Callable[[Any, str], Awaitable[Result]]) -> Resul
 
 
 def _stamp(meta: Any) -> FileStamp:
-    # A list has milliseconds, and an answer to a read has none.
+    # A listing has milliseconds; the answer to a read has not.
     modified = int(meta["last_modified"].timestamp()) * 10**9
     etag = meta.get("e_tag") or ""
     if etag and not etag.endswith('"'):  # some stores list it without the quotes of HTTP

@@ -1,7 +1,7 @@
-"""The thread of requests to object stores, and their clients.
+"""The request thread of object stores, and the stores' clients.
 
-All requests of a process run in one thread of its own, which its first request starts: the threads
-of obstore do not survive a fork.
+A process makes all requests in one thread, which its first request starts: obstore's threads do
+not survive a fork.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from obstore import store as stores
 from infeed.shared.errors import SourceError
 
 _IN_FLIGHT = 256
-"""Requests at a time: 110 KB each with a round trip of 30 ms are 900 MB/s."""
+"""Concurrent requests: 110 KB each at a round trip of 30 ms make 900 MB/s."""
 
 ANSWER_SECONDS = 5.0
-"""Bound on an answer's beginning, with its retries and the search for credentials."""
+"""Bound on the start of an answer, including retries and the search for credentials."""
 
 _END_SECONDS = 0.2
 
@@ -33,7 +33,7 @@ _RETRIES: dict[str, Any] = {
     "retry_timeout": timedelta(seconds=2),
     "backoff": {"init_backoff": timedelta(milliseconds=50), "base": 2},
 }
-"""Of a request; `retry_faults` repeats the read after them."""
+"""Retries of a request; after them, `retry_faults` repeats the read."""
 
 _CLIENT: dict[str, Any] = {
     "allow_http": True,  # if the user names such an endpoint
@@ -53,9 +53,9 @@ class Requests:
         self.loop = asyncio.new_event_loop()
         self.in_flight = asyncio.Semaphore(_IN_FLIGHT)
         self.round_trip, self.bytes_per_second = 0.01, 100e6
-        """Measured; before the first request, the guess of a store nearby."""
+        """The measured value; before the first request, a guess for a nearby store."""
         self.requests = self.received_bytes = 0
-        """Requests for bytes of objects, and what they have brought."""
+        """Requests for bytes of objects, and the bytes received."""
         self._stores: dict[str, Any] = {}
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="infeed-objects", daemon=True
@@ -67,8 +67,8 @@ class Requests:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def _end(self) -> None:
-        """Ends the requests at the process's exit: a thread of obstore that returns to Python while
-        this ends aborts the process."""
+        """Ends the requests at exit: an obstore thread that returns to Python while the interpreter
+        shuts down aborts the process."""
         if self.pid != os.getpid():
             return
 
@@ -79,10 +79,10 @@ class Requests:
 
         self.loop.call_soon_threadsafe(stop)
         self._thread.join(_END_SECONDS)
-        time.sleep(_END_SECONDS)  # nothing says when obstore's threads have let go of the answers
+        time.sleep(_END_SECONDS)  # no signal tells when obstore's threads release the answers
 
     def store(self, root: str) -> Any:
-        """Returns the client of a store. Raises errors of obstore."""
+        """Returns the client of a store. Raises obstore's errors."""
         if root not in self._stores:
             self._stores[root] = _open_store(root)
         return self._stores[root]
@@ -100,7 +100,7 @@ _process: Requests | None = None
 
 def of_process() -> Requests:
     """Returns the thread and stores of this process. Raises `SourceError` in a fork of a process
-    that has some: obstore's threads are not in it, and a request would never end."""
+    that used some: without obstore's threads, a request would never end."""
     global _process  # noqa: PLW0603 - one for the process
     with _lock:
         _process = _process or Requests()
@@ -113,12 +113,12 @@ def of_process() -> Requests:
 
 
 def traffic() -> tuple[int, int]:
-    """Returns the requests of this process for bytes of objects so far, and the bytes."""
+    """Returns how many requests for bytes of objects this process made, and the bytes received."""
     return (_process.requests, _process.received_bytes) if _process else (0, 0)
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Returns the root of a store, such as `gs://bucket`, and the key of an object in it."""
+    """Returns the root of a store, such as `gs://bucket`, and an object's key in it."""
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
     return f"{scheme}://{bucket}", key

@@ -1,1 +1,1 @@
-"""The `tfds` source: folders that TensorFlow Datasets prepared."""
+"""The `tfds` source: folders prepared by TensorFlow Datasets."""

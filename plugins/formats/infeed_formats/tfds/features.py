@@ -1,4 +1,4 @@
-"""The features of TensorFlow Datasets as features of TFRecords, and the fields made of them."""
+"""TensorFlow Datasets' features as TFRecord features, and the fields made from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STORED = {
     "int64": (*("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),),
     "float": ("float16", "float32", "float64", "bfloat16"),
 }
-"""Type of a feature in a record → data types that are stored as it."""
+"""Type of a feature in a record → data types stored as it."""
 
 
 class Leaf(NamedTuple):
@@ -47,7 +47,7 @@ class Leaf(NamedTuple):
         return FeatureOptions.model_validate({"type": kind, "shape": self.shape or None})
 
     def convert(self, parsed: Sample) -> Sample:
-        """Returns the fields of what was parsed of a record. Runs inside the pipeline's graph."""
+        """Returns the fields of a parsed record. Runs inside the pipeline's graph."""
         values = parsed[self.name]
         if self.dtype == "uint64":
             values = tf.bitcast(values, tf.uint64)
@@ -63,7 +63,7 @@ class Leaf(NamedTuple):
 
 @dataclass
 class Leaves:
-    """The features of a data set, by name, and why some cannot be served."""
+    """A data set's features by name, and the reasons why some cannot be served."""
 
     found: dict[str, Leaf] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Leaves:
         return leaves
 
     def require_lengths(self, max_length: Mapping[str, int]) -> None:
-        """Leaves out the features whose length varies, and has no maximum."""
+        """Leaves out the features whose length varies without a maximum."""
         for name, leaf in list(self.found.items()):
             if leaf.varies and name not in max_length:
                 self.left_out[name] = f"its length varies; give max_length: {{{name}: ...}}"
@@ -88,7 +88,7 @@ class Leaves:
 
 def _walk(name: str, node: Node, outer: Shape) -> Iterator[tuple[str, Leaf | str]]:
     """Yields the name of each feature below a node, with the reason if it cannot be served. `outer`
-    is the length of the sequence that the node is in."""
+    is the length of the enclosing sequence."""
     if node.features_dict is not None:
         for key, child in sorted(node.features_dict.features.items()):
             yield from _walk(f"{name}/{key}" if name else key, child, outer)

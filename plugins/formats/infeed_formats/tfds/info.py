@@ -1,6 +1,6 @@
-"""The description of a folder that TensorFlow Datasets prepared: dataset_info.json, features.json.
+"""Description of a folder from TensorFlow Datasets: dataset_info.json and features.json.
 
-They are messages of Protocol Buffers as JSON, where 64-bit numbers are strings.
+Both are Protocol Buffers messages as JSON, where 64-bit numbers are strings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Message(BaseModel):
 
 
 class Split(_Message):
-    """A split: its files, and the records of each."""
+    """A split: its files, and the number of records in each."""
 
     name: str
     shard_lengths: list[int] = []
@@ -34,7 +34,7 @@ class Split(_Message):
 
 
 class Info(_Message):
-    """What is known of a data set."""
+    """The known properties of a data set."""
 
     name: str
     file_format: str = "tfrecord"
@@ -54,7 +54,7 @@ class _Shape(_Message):
 
 
 class Tensor(_Message):
-    """Arrays, -1 for a size that varies; of an image, they are after its decoding."""
+    """Arrays, with -1 for a size that varies; for an image, of the decoded array."""
 
     dtype: str = ""
     shape: _Shape = _Shape()
@@ -75,7 +75,7 @@ class _Translation(_Message):
 
 
 class Node(_Message):
-    """A feature: the message of one of its kinds."""
+    """A feature: the message for its kind."""
 
     python_class_name: str = ""
     features_dict: _Features | None = None
@@ -102,7 +102,7 @@ def read_features(folder: str) -> Node:
     node = read_description(f"{folder}/{FEATURES_NAME}", Node, _WRITER)
     if node.features_dict is None:
         raise SourceError(
-            f"{folder}/{FEATURES_NAME} has no features by name, or is an old version; write it "
+            f"{folder}/{FEATURES_NAME} has no named features, or an old version; write it "
             f"again: tfds.builder_from_directory({folder!r}).info.features.save_config({folder!r})",
             file=f"{folder}/{FEATURES_NAME}",
         )
@@ -121,7 +121,7 @@ def list_shards(folder: str, info: Info, split: Split) -> list[StoredFile]:
         )
     count = len(split.shard_lengths)
     if not sum(split.shard_lengths):
-        problem = f"the split {split.name!r} has no record; prepare the data set again"
+        problem = f"the split {split.name!r} has no records; prepare the data set again"
         raise SourceError(f"{path}: {problem}", file=path)
     digits = max(5, len(str(count)))
     names = []

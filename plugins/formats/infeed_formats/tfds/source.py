@@ -1,4 +1,4 @@
-"""The `tfds` source: a split of a data set that TensorFlow Datasets prepared, read without it."""
+"""The `tfds` source: a split prepared by TensorFlow Datasets, but read without that package."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _Length = Annotated[int, Field(gt=0, lt=1 << 31)]
 
 
 class TfdsSource(IndexedDefinition):
-    """A data set that TensorFlow Datasets prepared as TFRecords, in the order of its files."""
+    """A data set that TensorFlow Datasets prepared as TFRecords, in file order."""
 
     kind: ClassVar[str] = "tfds"
 
     tfds: PathString
-    """Folder of a version, such as `data/mnist/3.0.1`; it has `dataset_info.json`."""
+    """Folder of a version, such as `data/mnist/3.0.1`, with `dataset_info.json`."""
     split: str
     """Name of the split."""
     fields: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)] | None = None
     """Features to serve, each a field; by default all that can be served."""
     max_length: dict[str, _Length] = {}  # noqa: RUF012 - of a frozen model
-    """Maximum length of features whose length varies, by name; the rest is padded. The field
+    """Maximum length of each feature whose length varies; shorter values are padded. The field
     `NAME_length` (int64) has the length."""
     index: PathString | None = None
-    """Directory of the record index, instead of beside the data."""
+    """Directory of the record index; by default beside the data."""
 
     def check(self) -> Iterator[Finding]:
         if is_remote(self.tfds):
@@ -68,7 +68,7 @@ class TfdsSource(IndexedDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TfdsReader:
-        """Opens the split; builds its record index unless one is cached. Raises `SourceError`."""
+        """Opens the split, and builds its record index if none is cached. Raises `SourceError`."""
         folder = self.folder
         info = read_info(folder)
         split = info.split(self.split)
@@ -93,7 +93,7 @@ class TfdsSource(IndexedDefinition):
         for name in self.max_length:
             if name not in leaves.found or not leaves.found[name].varies:
                 raise SourceError(
-                    f"{folder} has no feature {name!r} that varies", at=("max_length", name)
+                    f"{folder} has no feature {name!r} of varying length", at=("max_length", name)
                 )
         leaves.require_lengths(self.max_length)
         for name in self.fields or ():
@@ -109,7 +109,7 @@ class TfdsSource(IndexedDefinition):
             listed = ", ".join(f"{name} ({reason})" for name, reason in leaves.left_out.items())
             if not leaves.found:
                 raise SourceError(f"{folder} has no feature that can be served: {listed}")
-            log.warning("%s: features are left out: %s", folder, listed)
+            log.warning("%s: skipped features: %s", folder, listed)
         chosen = [leaf for name, leaf in leaves.found.items() if name in (self.fields or [name])]
         for leaf in chosen:
             if leaf.varies and any(length_field(leaf.name) == other.name for other in chosen):
@@ -121,7 +121,7 @@ class TfdsSource(IndexedDefinition):
 
 
 def _class_names(folder: str, leaf: Leaf) -> tuple[str, ...]:
-    """Returns the names of the classes of a feature; none where they have numbers only."""
+    """Returns the class names of a feature; none if classes have only numbers."""
     path = f"{folder}/{leaf.name.replace('/', '-')}.labels.txt"
     if not leaf.is_class or not is_file(path):
         return ()

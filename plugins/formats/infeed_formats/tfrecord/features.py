@@ -30,9 +30,9 @@ class FeatureOptions(Definition):
     type: Literal["bytes", "int64", "float", "float32"]
     """Type of the values; `float` is `float32`."""
     shape: Annotated[tuple[_Size, ...], BeforeValidator(as_tuple)] | None = None
-    """Number of values in each sample, exactly, as a list of sizes."""
+    """Exact shape of the values of each sample, as a list of sizes."""
     max_length: _Size | None = None
-    """Maximum number of values; the rest is padded. The field `NAME_length` (int64) has their
+    """Maximum number of values; fewer are padded. The field `NAME_length` (int64) has their
     number."""
     pad_value: str | int | float | None = None
     """Value of the padding, of the feature's type; the default is 0 or the empty string."""
@@ -40,7 +40,7 @@ class FeatureOptions(Definition):
     @model_validator(mode="after")
     def _check(self) -> FeatureOptions:
         if self.shape is not None and self.max_length is not None:
-            raise ValueError("a feature has a shape or a max_length, not both")
+            raise ValueError("give a feature a shape or a max_length, not both")
         if self.pad_value is None:
             return self
         if self.max_length is None:
@@ -70,7 +70,7 @@ class FeatureOptions(Definition):
 
 
 Feature = Annotated[FeatureOptions, BeforeValidator(expand_type)]
-"""A feature as YAML has it: the name of a type alone stands for a scalar."""
+"""A feature in YAML: a type's name alone stands for a scalar."""
 
 
 def _check_names(features: dict[str, FeatureOptions]) -> dict[str, FeatureOptions]:
@@ -91,7 +91,7 @@ Features = Annotated[
 
 
 def parse_record(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> Sample:
-    """Parses one serialized Example. Outside of a graph, its error says what the record has."""
+    """Parses one serialized Example. Outside a graph, its error lists the record's features."""
     try:
         return parse_example(record, features)
     except tf.errors.InvalidArgumentError as error:
@@ -100,7 +100,7 @@ def parse_record(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> S
 
 
 def parse_example(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> Sample:
-    """Parses one serialized Example, inside a graph, which fails for missing features."""
+    """Parses one serialized Example inside a graph, which fails for missing features."""
     parsed = tf.io.parse_single_example(
         record, {name: feature.parse_spec() for name, feature in features.items()}
     )

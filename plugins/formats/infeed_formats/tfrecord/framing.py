@@ -25,7 +25,7 @@ FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 
 _MAX_LENGTH = 0xFFFFFFFF
-"""Bytes of a record's data: the index has 32 bits for them."""
+"""Maximum bytes of a record's data: the index stores them in 32 bits."""
 _SCAN_WINDOW = 8 << 20
 """Bytes read at once while scanning small records."""
 _SKIP_WINDOW = 4 << 10
@@ -38,7 +38,7 @@ _UNPACK = {
     "ZLIB": "python3 -c 'import sys, zlib; "
     "sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))'",
 }
-"""Compression of a file → the command that unpacks it."""
+"""A file's compression → the command that unpacks it."""
 
 _FOOTER_AND_HEADER = struct.Struct("<IQI")
 
@@ -53,11 +53,11 @@ class FileRecords(NamedTuple):
     crcs: Uint32Array
     """Stored CRC of each record's data."""
     damaged: npt.NDArray[np.int64] | None = None
-    """Numbers of the records whose data does not match their CRC; None: data was not verified."""
+    """Numbers of the records whose data does not match its CRC; None if it was not verified."""
 
 
 def masked_crc(data: bytes) -> int:
-    """Returns the CRC-32C as TFRecord stores it: rotated, so that a CRC of CRCs stays good."""
+    """Returns the CRC-32C as TFRecord stores it: masked, so that a CRC of CRCs stays good."""
     return _mask(google_crc32c.value(data))
 
 
@@ -66,23 +66,23 @@ def _mask(crc: int) -> int:
 
 
 class OtherRecordError(ValueError):
-    """A record is valid, but not the one that was indexed."""
+    """A valid record that is not the indexed one."""
 
 
 def decode_record(frame: bytes, length: int, crc: int) -> bytes:
-    """Returns the data of a record with this length and CRC in the index. Raises `ValueError` with
+    """Returns the data of a record whose length and CRC are in the index. Raises `ValueError` with
     the defect of a damaged record, and `OtherRecordError`."""
     stored_length = int.from_bytes(frame[:8], "little")
     if masked_crc(frame[:8]) != int.from_bytes(frame[8:HEADER_BYTES], "little"):
         raise ValueError("the CRC of its length does not match")
     if stored_length != length:
-        raise OtherRecordError(f"its length is {stored_length}, but {length} in the index")
+        raise OtherRecordError(f"its length is {stored_length}, {length} in the index")
     data = frame[HEADER_BYTES : HEADER_BYTES + length]
     data_crc = int.from_bytes(frame[HEADER_BYTES + length :], "little")
     if masked_crc(data) != data_crc:
         raise ValueError("the CRC of its data does not match")
     if data_crc != crc:
-        raise OtherRecordError("its data is valid, but not the data of the index")
+        raise OtherRecordError("its data is valid, but differs from the index")
     return data
 
 
@@ -97,8 +97,8 @@ def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
         text = f"{path}: the record at byte {offset} has {length} bytes; the maximum is 4 GiB - 1"
     elif offset == 0 and (compression := _compression(header)):
         text = (
-            f"{path} is compressed by {compression}, so it has no random access; unpack it: "
-            f"{_UNPACK[compression]} < OLD > NEW, or serve it in its order by a source dataset: "
+            f"{path} is compressed with {compression}, so it has no random access; unpack it: "
+            f"{_UNPACK[compression]} < OLD > NEW, or serve it in its order with a source dataset: "
             f"tf.data.TFRecordDataset(FILES, {compression!r})"
         )
     elif offset == 0:
@@ -112,7 +112,7 @@ def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
 
 
 def _compression(header: bytes) -> str:
-    """Returns the compression of a file of TensorFlow that begins like this; empty for others."""
+    """Returns the compression of a TensorFlow file that begins like this; empty for none."""
     if header[:2] == b"\x1f\x8b":
         return "GZIP"
     # The method is deflate, and both bytes are a multiple of 31.
@@ -128,9 +128,9 @@ def scan_records(
     *,
     verify: bool = False,
 ) -> FileRecords:
-    """Returns the whole records of a file; calls `on_position` with the bytes scanned. With
-    `verify`, reads all data, and finds the damaged records. Raises `SourceError` for a corrupt
-    length: no record after it can be located."""
+    """Returns the whole records of a file and calls `on_position` with the bytes scanned. With
+    `verify`, reads all data to find damaged records. Raises `SourceError` for a corrupt length: no
+    record after it can be located."""
     lengths, crcs, actual = array("I"), array("I"), array("I")
     # The footer of one record and the header of the next are adjacent, so that each record takes
     # one read. The first read begins before the file, with four made-up bytes for a footer.
@@ -168,7 +168,7 @@ def scan_records(
 
 
 def _data_crc(handle: FileHandle, data: bytes, offset: int, length: int) -> int:
-    """Returns the masked CRC of a record's data from the offset on, which begins with `data`."""
+    """Returns the masked CRC of a record's data, which starts at the offset with `data`."""
     crc, done = google_crc32c.value(data), len(data)
     while done < length:
         data = handle.read(offset + done, min(_SCAN_WINDOW, length - done))

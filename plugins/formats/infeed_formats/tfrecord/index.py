@@ -36,18 +36,18 @@ class IndexedFile:
     records: int
     """Whole records."""
     truncated_at: int | None
-    """The offset of a record that the file ends inside of."""
+    """The offset of a record that the file's end truncates."""
     cached: bool
-    """Whether its index was in the cache, rather than built now."""
+    """Whether the cache had its index."""
 
 
 @dataclass(frozen=True)
 class RecordIndex:
-    """Every record of some files, in the order of the files and then of the offsets."""
+    """Every record of some files, ordered by file and offset."""
 
     files: tuple[IndexedFile, ...]
     first: npt.NDArray[np.int64]
-    """The index of each file's first record, then the number of records."""
+    """The index of each file's first record, then the total number of records."""
     offsets: npt.NDArray[np.uint64]
     """Bytes: the start of each record in its file."""
     lengths: Uint32Array
@@ -55,13 +55,12 @@ class RecordIndex:
     crcs: Uint32Array
     """Stored CRC of each record's data."""
     identity: str
-    """A hash of the records' data, and of the damaged ones' numbers, independent of where they are
+    """A hash of the records' data and the numbers of damaged ones, independent of where they are
     stored."""
     damaged: npt.NDArray[np.int64]
-    """The records that are bad samples, in order: damaged ones, and those that a file ends
-    inside of."""
+    """The records that are bad samples, in order: damaged and truncated ones."""
     verified: bool
-    """Whether all damage was looked for, so that `damaged` has every such record."""
+    """Whether all data was verified, so that `damaged` is complete."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -75,10 +74,10 @@ def build_index(
     keep_damaged: bool = False,
     rebuild: bool = False,
 ) -> RecordIndex:
-    """Returns the index of these files, from the cache where it is valid, else built and cached.
-    `directory` is the folder of the cache, instead of the data's own. With `keep_damaged`, all data
-    is read once; records that do not match their CRC, or that a file ends inside of, are samples
-    that cannot be read, and part of the identity. Raises `SourceError`."""
+    """Returns the index of these files, from the cache if it is valid, else built and cached.
+    `directory` replaces the data's own folder as the cache. With `keep_damaged`, all data is read
+    once; records that are truncated or do not match their CRC are unreadable samples, and part of
+    the identity. Raises `SourceError`."""
     digest = hashlib.sha256()
     indexed: list[IndexedFile] = []
     columns: list[tuple[npt.NDArray[np.uint64], Uint32Array, Uint32Array]] = []
@@ -105,7 +104,7 @@ def build_index(
             offsets = offsets[:-1]
         else:
             digest.update(f"truncated {stamp.size - truncated_at}".encode())
-            # The truncated record's length is unknown, and not needed: it is never read.
+            # The truncated record's length is unknown but unused: it is never read.
             lengths, crcs = np.append(lengths, np.uint32(0)), np.append(crcs, np.uint32(0))
             damaged.append(first[-1] + indexed[-1].records)
         columns.append((offsets, lengths, crcs))
@@ -123,7 +122,7 @@ def build_index(
 
 
 def packed_records(records: FileRecords, size: int) -> bytes:
-    """Returns the index that is stored beside a packed file of `size` bytes."""
+    """Returns the index stored beside a packed file of `size` bytes."""
     return packed_index(_RecordFormat.version, to_arrays(records), size)
 
 
@@ -139,7 +138,7 @@ def refuse_truncated(file: IndexedFile) -> None:
 
 
 class _RecordFormat:
-    """The indexing of a TFRecord file. With `verify`, all data is read."""
+    """Indexing of a TFRecord file. With `verify`, it reads all data."""
 
     version = "2"
     checked = True  # by CRCs
@@ -165,6 +164,6 @@ class _RecordFormat:
 
 
 def _offsets(lengths: Uint32Array) -> npt.NDArray[np.uint64]:
-    """Returns the start of each of a file's records, and the end of the last."""
+    """Returns the start of each record of a file, and the end of the last."""
     ends = np.cumsum(lengths.astype(np.uint64) + np.uint64(FRAME_BYTES), dtype=np.uint64)
     return np.concatenate([np.zeros(1, np.uint64), ends])

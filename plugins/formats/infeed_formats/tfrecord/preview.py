@@ -1,4 +1,4 @@
-"""Preview of TFRecord files: the features of their first records, read without TensorFlow."""
+"""Preview of TFRecord files: features of their first records, read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ message_type { name: "Features"
 message_type { name: "Example" field { name: "features" number: 1 type_name: ".Features" ONE }
   field { name: "feature_lists" number: 2 type_name: ".Features" ONE } }
 """
-"""The public definition of tf.train.Example; MANY and ONE stand for labels. A SequenceExample has
-feature lists as well: like features a mapping; only their presence is read."""
+"""The public definition of tf.train.Example; MANY and ONE stand for labels. A SequenceExample also
+has feature lists, a mapping like features; only their presence is read."""
 
 
 def read_first(path: str, count: int) -> list[bytes]:
@@ -71,7 +71,7 @@ def read_first(path: str, count: int) -> list[bytes]:
 
 
 def parse_example(record: bytes, place: str = "the record") -> Example | None:
-    """Returns the features of a serialized tf.train.Example, sorted; None if it is none. Raises
+    """Returns the sorted features of a serialized tf.train.Example; None if it is not one. Raises
     `SourceError` for a SequenceExample."""
     example = _example_class()()
     try:
@@ -80,21 +80,21 @@ def parse_example(record: bytes, place: str = "the record") -> Example | None:
         return None
     if example.HasField("feature_lists"):
         raise SourceError(
-            f"{place} is a tf.train.SequenceExample; its feature lists are not read; write it "
-            "again as a tf.train.Example, or use a python or dataset source"
+            f"{place} is a tf.train.SequenceExample, whose feature lists are not supported; write "
+            "it as a tf.train.Example, or use a python or dataset source"
         )
     result: Example = {}
     for name, feature in sorted(example.features.feature.items()):
         kind = feature.WhichOneof("kind")
-        # A feature without a kind is absent from the sample.
+        # A feature without a kind is absent.
         if kind is not None:
             result[name] = _KINDS[kind], list(getattr(feature, kind).value)
     return result or None
 
 
 def require_examples(path: str, read: Callable[[str, int], list[bytes]] = read_first) -> None:
-    """Raises `SourceError` if the first record that `read` reads of a file is a SequenceExample:
-    its context would be served. A record that cannot be read is an error where it is served."""
+    """Raises `SourceError` if a file's first record, from `read`, is a SequenceExample: its context
+    would be served. An unreadable record only fails when it is served."""
     records: list[bytes] = []
     with suppress(SourceError):
         records = read(path, 1)
@@ -103,7 +103,7 @@ def require_examples(path: str, read: Callable[[str, int], list[bytes]] = read_f
 
 
 def describe(record: bytes) -> str:
-    """Returns what a record has, for errors: its features with their types."""
+    """Returns a record's features with their types, for error messages."""
     example = parse_example(record)
     if example is None:
         return "the record is not a tf.train.Example with features"

@@ -1,7 +1,7 @@
 """The reader of TFRecord files: records by index, with their CRCs verified.
 
-A record that is damaged in the index is a bad sample on every server of the same identity. Damage
-that the index does not have is a fault of this copy, and of this server.
+A record that the index lists as damaged is a bad sample on every server with the same identity.
+Damage that the index does not list is a fault of this copy, and of this server.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class TFRecordReader(Source):
         return parse_record(columns[RECORD_COLUMN], self.features)
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the records in the order of `indices`. Raises `SampleError` for the first that is
-        damaged in the index, and `SourceError` for a file that cannot be read, is damaged
-        otherwise, or changed."""
+        """Returns the records in the order of `indices`. Raises `SampleError` for the first that
+        the index lists as damaged, and `SourceError` for an unreadable or changed file, or other
+        damage."""
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
                 raise self._bad_sample(index)
@@ -62,11 +62,11 @@ class TFRecordReader(Source):
         return {RECORD_COLUMN: records}
 
     def _wrong_record(self, index: int, error: ValueError) -> SourceError:
-        """Returns the error for a record that is not as it was indexed. Raises `SourceError` if its
+        """Returns the error for a record that does not match the index. Raises `SourceError` if its
         file changed."""
         number, place = self._records.file_of(index), self._records.provenance(index)
         if isinstance(error, OtherRecordError):
-            # A saved index is valid while size and time are the same: it would be used again.
+            # A stored index stays valid while size and time are unchanged: it would be used again.
             rebuild = "run `infeed index --rebuild`, then "
             problem = f"the record at byte {place.offset}: {error}"
             return changed_error(place.file, problem, rebuild)

@@ -25,13 +25,13 @@ class TFRecordSource(FilesDefinition):
     features: Features
     """Features to parse, by name; each becomes a field."""
     index: PathString | None = None
-    """Directory of the record index, instead of beside the data."""
+    """Directory of the record index; by default beside the data."""
 
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TFRecordReader:
-        """Opens the source; builds its record index unless one is cached. Raises `SourceError`.
-        With `keep_damaged`, damaged and truncated records are samples that cannot be read."""
+        """Opens the source, and builds its record index if none is cached. Raises `SourceError`.
+        With `keep_damaged`, damaged and truncated records are unreadable samples."""
         index = build_index(self.list_files(), self.index, progress, keep_damaged=keep_damaged)
         if not len(index):
             raise self.nothing("record", len(index.files))

@@ -14,7 +14,7 @@ from infeed_tools.init.drafter import Drafter
 from infeed_tools.init.listing import Files, spread
 
 SAMPLES_READ = 64
-"""Of a file: fewer suggest a smaller batch."""
+"""Records of a file; fewer suggest a smaller batch."""
 _FILES_READ = 4
 
 
@@ -33,7 +33,7 @@ def draft_examples(
                 )
             rows.append(example)
     if not rows:
-        raise SourceError(f"{data.files[0]}: no record in this file; write it again")
+        raise SourceError(f"{data.files[0]}: the file has no records; write it again")
     features: dict[str, Any] = {}
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
@@ -51,7 +51,7 @@ def draft_examples(
             text = f"{kinds[0]}[{longest}]"
             features[name] = {"type": kinds[0], "shape": [longest]}
         if len(lengths) > 1:
-            # Records that were not looked at may have more.
+            # Records that were not examined may have more.
             features[name] = {"type": kinds[0], "max_length": 2 << (longest - 1).bit_length()}
             text += f", {min(lengths)} to {longest} values"
         columns[name] = text, [value for _, values in found for value in values]
@@ -62,7 +62,7 @@ def draft_examples(
 
 
 def some_files(data: Files) -> list[str]:
-    """Returns the files that are looked at: more find more of the fields."""
+    """Returns the files to examine: more files reveal more fields."""
     return [data.files[number] for number in spread(len(data.files), _FILES_READ)]
 
 

@@ -1,1 +1,1 @@
-"""The `tokens` source: Megatron's pairs of .idx and .bin, with random access."""
+"""The `tokens` source: Megatron's .idx and .bin pairs, with random access."""

@@ -1,4 +1,4 @@
-"""The `.idx` of Megatron: the place of each sequence of tokens in the `.bin` beside it.
+"""Megatron's `.idx`: the place of each sequence of tokens in the `.bin` beside it.
 
 MMIDIDX · version: uint64 LE · data type: uint8 · sequences, documents: uint64 · lengths: int32[] ·
 pointers in bytes: int64[] · first sequences of documents: int64[] · modes: int8[], optional
@@ -35,12 +35,12 @@ class TokenIndex(NamedTuple):
         return bool((self.pointers[1:] == self._expected()[1:] + self.pointers[:1]).all())
 
     def _expected(self) -> npt.NDArray[np.int64]:
-        """Returns the pointers of sequences that follow each other from the first byte on."""
+        """Returns the pointers of contiguous sequences that start at the first byte."""
         ends = np.cumsum(self.lengths, dtype=np.int64) * self.dtype.itemsize
         return ends - self.lengths.astype(np.int64) * self.dtype.itemsize
 
     def problem(self, bin_size: int) -> str:
-        """Returns why a `.bin` of this size has other sequences; empty if it has these."""
+        """Returns why a `.bin` of this size cannot hold the sequences; empty if it can."""
         if (self.lengths < 0).any():
             return f"the length of sequence {int(np.argmax(self.lengths < 0))} is negative"
         wrapped = self.pointers - self._expected()
@@ -59,7 +59,7 @@ def read_idx(content: bytes, path: str) -> TokenIndex:
     """Returns the index in an `.idx`. Raises `SourceError`."""
 
     def error(problem: str) -> SourceError:
-        return SourceError(f"{path} is no index of tokens: {problem}", file=path)
+        return SourceError(f"{path} is not an index of tokens: {problem}", file=path)
 
     if len(content) < _HEADER.size or not content.startswith(_MAGIC):
         raise error("it does not begin with MMIDIDX; preprocess_data.py of Megatron-LM writes it")

@@ -1,4 +1,4 @@
-"""The `tokens` source: sequences of tokens, or windows of them, of Megatron's `.bin` files."""
+"""The `tokens` source: sequences or windows of tokens from Megatron's `.bin` files."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _FIELD = "tokens"
 
 
 class TokensSource(FilesDefinition):
-    """Megatron's pairs of `.idx` and `.bin`, in the sorted order of their paths."""
+    """Megatron's `.idx` and `.bin` pairs, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "tokens"
 
     tokens: Paths
-    """The `.idx` files: a path, a glob, or a list of them. The `.bin` of each is beside it."""
+    """The `.idx` files: a path, a glob, or a list of them. Each `.bin` is beside its `.idx`."""
     length: Annotated[int, Field(gt=0, lt=1 << 31)] | None = None
-    """Tokens of a sample: the sequences of a file, joined, are cut into windows of this length, and
-    the rest of the file is left out. Without it, a sample is one sequence."""
+    """Tokens of a sample: a file's sequences are joined and cut into windows of this length; the
+    rest of the file is left out. Without it, a sample is one sequence."""
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> TokensReader:  # noqa: ARG002
         """Opens the source; reads each `.idx`. Raises `SourceError`."""
@@ -61,7 +61,7 @@ class TokensReader(Source):
                 text = f"{idx.path} has {index.dtype}, but {files[0].path} {pairs[0][0].dtype}"
                 raise SourceError(f"{text}; serve them as two pipelines", file=idx.path)
             if length and not index.is_contiguous:
-                text = "its sequences do not follow each other, so no window can be cut of them"
+                text = "its sequences are not contiguous, so they cannot be cut into windows"
                 raise SourceError(f"{idx.path}: {text}; leave out length", file=idx.path)
             digest.update(hashlib.sha256(content).digest() + b"%d" % size)
         self._dtype = pairs[0][0].dtype
@@ -82,7 +82,7 @@ class TokensReader(Source):
         super().__init__(self._samples, columns, digest.hexdigest(), parsed=length is not None)
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the tokens of samples, of sequences as bytes. Raises `SourceError`."""
+        """Returns the tokens of samples; sequences as bytes. Raises `SourceError`."""
         rows = self._samples.read(indices, self._lengths[indices] * self._dtype.itemsize)
         if not self.parsed:
             return {_FIELD: rows}

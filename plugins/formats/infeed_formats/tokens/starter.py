@@ -1,4 +1,4 @@
-"""Tokens of Megatron-LM: the drafts of pipelines for them."""
+"""Megatron-LM tokens: the drafts of pipelines for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _tokens(data: Files) -> Iterator[Draft]:
     indexes = [read_idx(read_bytes(file), file) for file in data.files]
     counts = [int(index.lengths.sum(dtype=np.int64)) for index in indexes]
     if not sum(counts):
-        raise SourceError(f"{data.files[0]}: no token in this file; write it again")
+        raise SourceError(f"{data.files[0]}: the file has no tokens; write it again")
     length = min(_TOKENS, max(counts))
     draft = Draft(data.name, {"tokens": data.pattern, "length": length}, sum(counts) // length)
     draft.fields["tokens"] = f"{indexes[0].dtype}[{length}], windows of {sum(counts)} tokens"

@@ -1,4 +1,4 @@
-"""The fields of a sample in a tar: members by their extensions, and the values in their bytes."""
+"""Fields of a sample in a tar: members by extension, and the values in their bytes."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _INTEGER = re.compile(rb"\s*[+-]?[0-9]{1,40}\s*")
 FieldText: TypeAlias = (
     str | Annotated[dict[str, Literal["bytes", "int64"]], Field(min_length=1, max_length=1)]
 )
-"""A field as YAML has it: its extensions, or these with the type of the values."""
+"""A field in YAML: its extensions, optionally with the type of the values."""
 
 
 class TarField(NamedTuple):
-    """A field: its extensions, one of which a sample has, and the kind of its values."""
+    """A field: its alternative extensions and the kind of its values."""
 
     extensions: tuple[str, ...]
     kind: str
 
 
 def kind_of(extension: str) -> str:
-    """Returns `int64`, `npy` or `bytes`: what the last part of an extension stands for."""
+    """Returns the kind for the last part of an extension: `int64`, `npy` or `bytes`."""
     last = extension.rpartition(".")[2]
     return "int64" if last in _INTEGERS else "npy" if last == "npy" else "bytes"
 
 
 def default_fields(extensions: Sequence[str]) -> dict[str, str]:
-    """Returns a field for each extension. Raises `ConfigError` for one without a good name."""
+    """Returns a field for each extension. Raises `ConfigError` if one yields no unique name."""
     fields: dict[str, str] = {}
     for extension in extensions:
         name = extension.replace(".", "_")
         if name in fields or not name.isprintable():
             raise ConfigError(
-                f"the extension {extension!r} of the first sample makes no name of a field, or one "
-                "that another makes too; name them, as in fields: {image: jpg}",
+                f"the first sample's extension {extension!r} makes no valid field name, or the "
+                "same as another; name the fields, as in fields: {image: jpg}",
                 at=("fields",),
             )
         fields[name] = extension
@@ -58,7 +58,7 @@ def decode_integer(member: bytes) -> int:
     value = int(member) if _INTEGER.fullmatch(member) else 1 << 63
     if not -(1 << 63) <= value < 1 << 63:
         raise ValueError(
-            f"is no int64: {member[:20]!r}; to serve text, name the type of the extension, as in "
+            f"is not an int64: {member[:20]!r}; to serve text, give the extension a type, as in "
             "fields: {label: {cls: bytes}}"
         )
     return value
@@ -69,11 +69,11 @@ def decode_npy(member: bytes) -> Array:
     try:
         return parse_npy(member)
     except ValueError as error:
-        raise ValueError(f"is no npy that can be served: it {error}") from error
+        raise ValueError(f"is an npy that cannot be served: it {error}") from error
 
 
 DECODERS: Mapping[str, Decode] = {"int64": decode_integer, "npy": decode_npy, "bytes": bytes}
-"""What the last part of an extension stands for → decoder of members."""
+"""Last part of an extension → decoder of members."""
 
 
 def tar_fields(fields: Mapping[str, FieldText]) -> dict[str, TarField]:
@@ -83,22 +83,22 @@ def tar_fields(fields: Mapping[str, FieldText]) -> dict[str, TarField]:
         ((text, kind),) = [(value, None)] if isinstance(value, str) else value.items()
         extensions = tuple(text.lower().split(";"))
         if not all(extensions):
-            raise ValueError(f"{name!r} has an empty extension; name them as in 'jpg;png'")
+            raise ValueError(f"{name!r} has an empty extension; write them as in 'jpg;png'")
         kinds = {kind} if kind else set(map(kind_of, extensions))
         if len(kinds) > 1:
-            raise ValueError(f"{name!r} has extensions of several types; make fields of them")
+            raise ValueError(f"{name!r} has extensions of several types; make each a field")
         found[name] = TarField(extensions, *kinds)
     return found
 
 
 def require_few_extensions(extensions: Iterable[str], samples: int) -> None:
-    """Raises `ConfigError` for more extensions than samples, where several end alike: dots in
-    the names of samples, or fields with such names."""
+    """Raises `ConfigError` for more extensions than samples if several end alike: samples or fields
+    have dots in their names."""
     known = sorted({*extensions})
     last, count = Counter(text.rpartition(".")[2] for text in known).most_common(1)[0]
     if len(known) > samples and count > 1:
         raise ConfigError(
-            f"a key ends at the first dot of a name, so there are {samples} samples with "
+            f"keys end at a name's first dot, so there are {samples} samples with "
             f"{len(known)} extensions: {abbreviate(known)}; rename the members, as x_1.{last} for "
             f"x.1.{last}, or if these are fields, name them: fields: {{NAME: {known[0]}}}",
             at=("webdataset",),

@@ -1,4 +1,4 @@
-"""The index of tars: the place of every member of every sample."""
+"""Index of tars: the place of every member of every sample."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Int64 = npt.NDArray[np.int64]
 
 _KEY = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)", re.DOTALL)
 """A name: the key, folder included, ends at the first dot of the base name; the extension follows.
-Names without both are no part of a sample, as in the package `webdataset`."""
+A name without both belongs to no sample, as in the package `webdataset`."""
 
 _METADATA = re.compile(r"__[^/]*__($|/)")
-"""The beginning of names that the package `webdataset` leaves out."""
+"""The prefix of names that the package `webdataset` ignores."""
 
 
 class TarIndex(NamedTuple):
@@ -45,9 +45,9 @@ class TarIndex(NamedTuple):
     sizes: Int64
     """Bytes of each member's data."""
     digest: npt.NDArray[np.str_]
-    """A hash of names, sizes and small contents, and of how the file is truncated."""
+    """A hash of names, sizes, small contents and the place of a truncation."""
     truncated: npt.NDArray[np.bool_]
-    """Whether the file ends inside of the last sample."""
+    """Whether the file ends inside the last sample."""
 
 
 class IndexedTar(NamedTuple):
@@ -56,7 +56,7 @@ class IndexedTar(NamedTuple):
     file: StoredFile
     members: TarIndex
     cached: bool
-    """Whether its index was in the cache, rather than built now."""
+    """Whether the cache had its index."""
 
     @property
     def samples(self) -> int:
@@ -71,8 +71,8 @@ def build_index(
     keep_damaged: bool = False,
     rebuild: bool = False,
 ) -> list[IndexedTar]:
-    """Returns the index of each tar, from the cache where it is valid, else built and cached.
-    `directory` is the folder of the cache, instead of the data's own. Raises `SourceError`, for a
+    """Returns the index of each tar, from the cache if it is valid, else built and cached.
+    `directory` replaces the data's own folder as the cache. Raises `SourceError`, also for a
     truncated tar unless `keep_damaged`."""
     indexed = index_files(files, _TarFormat(), directory, progress, rebuild=rebuild)
     tars = [IndexedTar(*entry) for entry in indexed]
@@ -82,7 +82,7 @@ def build_index(
             begin = int(tar.members.begins[-1]) if tar.samples else 0
             raise SourceError(
                 f"{path} is truncated: {whole} whole samples precede byte {begin}, and it ends "
-                "inside of the next; write it again, or set on_error: substitute or mask",
+                "inside the next; write it again, or set on_error: substitute or mask",
                 file=path,
                 offset=begin,
             )
@@ -90,14 +90,15 @@ def build_index(
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """Returns the key and the extension of a member; None for one that is no part of a sample."""
+    """Returns the key and extension of a member; None if it belongs to no sample."""
     match = None if _METADATA.match(name) else _KEY.fullmatch(name)
     return (match[1], match[2].lower()) if match else None
 
 
 def read_samples(scan: MemberScan, path: str) -> Iterator[tuple[str, dict[str, Member]]]:
-    """Yields the key and the members of each sample by extension, the last before `TruncatedTar` is
-    raised. Raises `SourceError` for two members of one extension, and for a sample in pieces."""
+    """Yields the key of each sample and its members by extension; a truncated tar's last sample
+    comes before `TruncatedTar`. Raises `SourceError` for two members with the same extension, and
+    for a sample whose members are not adjacent."""
     key, sample = "", dict[str, Member]()
     keys = _Keys(path)
     truncated = None
@@ -128,7 +129,7 @@ def read_samples(scan: MemberScan, path: str) -> Iterator[tuple[str, dict[str, M
 
 
 class _Keys:
-    """The keys of a tar's samples, with the extensions that each has."""
+    """The keys of a tar's samples, with the extensions of each."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -136,8 +137,8 @@ class _Keys:
         self._shared: dict[frozenset[str], frozenset[str]] = {}
 
     def add(self, key: str, sample: Mapping[str, Member]) -> None:
-        """Raises `SourceError` for a sample that has what another with its key lacks, and nothing
-        else: both are parts of one."""
+        """Raises `SourceError` for a sample whose extensions another with its key lacks: both are
+        parts of one."""
         extensions = frozenset(sample)
         before = self._seen.setdefault(key, self._shared.setdefault(extensions, extensions))
         if before.isdisjoint(extensions):
@@ -145,15 +146,15 @@ class _Keys:
             first, second = (", ".join(sorted(part)) for part in (before, extensions))
             raise SourceError(
                 f"{self._path} at byte {begin}: the members of the sample {key!r} are not "
-                f"neighbours: other samples stand between {first} and {second}; write the tar "
-                "again in the order of names: tar --sort=name -cf NEW FOLDER",
+                f"adjacent: other samples stand between {first} and {second}; write the tar "
+                "again, sorted by name: tar --sort=name -cf NEW FOLDER",
                 file=self._path,
                 offset=begin,
             )
 
 
 class _TarFormat:
-    """The indexing of a tar."""
+    """Indexing of a tar."""
 
     version = "webdataset 3"
     checked = False

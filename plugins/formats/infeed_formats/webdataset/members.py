@@ -1,5 +1,5 @@
-"""The tar file format: locating members. USTAR, GNU and PAX; the checksum of each header is
-verified, and what has no random access is refused.
+"""Tar file format: members of USTAR, GNU and PAX tars. Each header's checksum is verified; tars
+without random access are refused.
 
 member = headers that extend the next one: name, size · header: 512 bytes · data, padded to 512
 """
@@ -18,13 +18,12 @@ from infeed_server.storage.handles import FileHandle
 _log = logging.getLogger(__name__)
 
 BLOCK = 512
-"""Bytes. Headers and data begin at multiples."""
+"""Bytes. Headers and data begin at multiples of it."""
 
 _SCAN_WINDOW = 8 << 20
 """Bytes read at once while scanning small members."""
 _SMALL = 4 << 10
-"""Bytes. The content of members up to this size, such as labels, is near their headers, and read
-with them."""
+"""Bytes. Members up to this size, such as labels, are read with their headers."""
 _SKIP_WINDOW = 2 * _SMALL
 """Bytes read at once while scanning large members, whose data is skipped."""
 _SKIP_THRESHOLD = 64 << 10
@@ -40,17 +39,17 @@ _COMPRESSIONS = {
     b"BZh": "bunzip2",
     b"\xfd7zXZ\x00": "xz -d",
 }
-"""The first bytes of compressed files, and the command that unpacks them."""
+"""First bytes of a compressed file → the command that unpacks it."""
 
 _FILES, _LINKS = b"0\x007", b"12"
 _WITHOUT_DATA = b"3456V"
-"""Devices, directories, pipes and the name of a volume."""
+"""Devices, directories, pipes and volume names."""
 _NAME, _LINK_NAME, _EXTENSION, _DEFAULTS = b"L", b"K", b"xX", b"g"
 
 
 class Member(NamedTuple):
     """A file in a tar. `begin` is the offset of its first header, `offset` of its data; `content`
-    is its data if that is small, else empty."""
+    has small data, and is empty otherwise."""
 
     name: str
     begin: int
@@ -68,8 +67,8 @@ class TruncatedTar(Exception):  # noqa: N818 - not an error where the whole samp
 
 
 class MemberScan:
-    """An iterator over the members of a tar from an offset on. Raises `SourceError` for a header
-    that is damaged or not supported, and `TruncatedTar`."""
+    """An iterator over the members of a tar from an offset on. Raises `SourceError` for a damaged
+    or unsupported header, and `TruncatedTar`."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class MemberScan:
             name = extensions.get("path") or _name(header)
             if "\0" in name:
                 raise self._error(offset, f"the name {name!r} of a member is damaged")
-            if kind in _FILES and not name.endswith("/"):  # which was a folder before USTAR
+            if kind in _FILES and not name.endswith("/"):  # a folder before USTAR
                 if "size" in extensions:
                     size = self._number(extensions["size"], 10, offset)
                 self._skips = size > _SKIP_THRESHOLD and not is_remote(self._path)
@@ -115,7 +114,7 @@ class MemberScan:
                 text = f"the member {name!r} is a link; write the tar with --dereference and "
                 raise self._error(offset, f"{text}--hard-dereference")
             elif kind not in _FILES + _WITHOUT_DATA:
-                text = f"the type {kind!r} of the member {name!r}, such as sparse, is not known; "
+                text = f"the member {name!r} has the unknown type {kind!r}, such as sparse; "
                 raise self._error(offset, f"{text}write the tar as --format=pax without --sparse")
             offset = begin = _padded(data)
             extensions = dict(self._defaults)
@@ -130,14 +129,14 @@ class MemberScan:
                 raise SourceError(f"{text}{command} < OLD > NEW", file=self._path, offset=0)
 
     def _read_header(self, offset: int, begin: int) -> bytes:
-        """Reads a block. A file may end behind a member, as GNU tar and `tarfile` read it, too."""
+        """Reads a block. A file may end after a member: GNU tar and `tarfile` accept it, too."""
         if offset != self._size or offset != begin or not offset:
             return self._read(offset, BLOCK, begin)
         _log.warning("%s ends without an end mark; is it whole?", self._path)
         return _EMPTY
 
     def _read(self, offset: int, size: int, begin: int) -> bytes:
-        """Reads bytes of headers, of the member that begins at `begin`."""
+        """Reads header bytes of the member that begins at `begin`."""
         end = offset + size
         if end > self._size:
             raise TruncatedTar(begin)
@@ -157,7 +156,7 @@ class MemberScan:
             stored = int(header[148:156].strip(b" \0"), 8)
         except ValueError:
             stored = -1
-        # Its own bytes count as spaces.
+        # The checksum's own bytes count as spaces.
         if sum(header) - sum(header[148:156]) + 8 * ord(" ") != stored:
             raise self._error(offset, "the checksum of a header does not match")
         field = header[124:136]
@@ -166,7 +165,7 @@ class MemberScan:
         return self._number(field.strip(b" \0").decode("ascii", "replace") or "0", 8, offset)
 
     def _number(self, text: str, base: int, offset: int) -> int:
-        """Returns a size. Raises `SourceError` for one that is none."""
+        """Returns a size. Raises `SourceError` if it is not a number."""
         try:
             size = int(text, base)
         except ValueError:
@@ -178,7 +177,7 @@ class MemberScan:
     def _extend(
         self, extensions: dict[str, str], kind: bytes, data: int, size: int, begin: int
     ) -> None:
-        """Reads what a header states about the next member, or about all that follow."""
+        """Reads the properties that a header states for the next member, or for all that follow."""
         if size > _MAX_EXTENSION:
             raise self._error(data, f"a header of {size} bytes extends another")
         content = self._read(data, size, begin)
@@ -207,12 +206,12 @@ class MemberScan:
         return records
 
     def _require_end(self, offset: int) -> None:
-        """Raises `SourceError` if something follows the end mark, which would be left out."""
+        """Raises `SourceError` if data follows the end mark, as it would be left out."""
         end = offset
         while end < self._size:
             rest = self._handle.read(end, min(_SCAN_WINDOW, self._size - end))
             if not rest or rest.strip(b"\0"):
-                text = "more follows the end mark of the tar; unpack joined tars and write one"
+                text = "data follows the tar's end mark; unpack joined tars and write one"
                 raise self._error(offset, text)
             end += len(rest)
 
@@ -225,7 +224,7 @@ class MemberScan:
 
 def _name(header: bytes) -> str:
     name = header[:100].partition(b"\0")[0]
-    # GNU tar has other fields in the place of the prefix.
+    # GNU tar has other fields in place of the prefix.
     prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
     return os.fsdecode(prefix + b"/" + name if prefix else name)
 

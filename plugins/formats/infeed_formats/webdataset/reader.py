@@ -1,4 +1,4 @@
-"""The reader of tars: samples by index, their fields decoded from the members' bytes."""
+"""Reader of tars: samples by index, their fields decoded from the members' bytes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class WebDatasetReader(ColumnSource):
     """Reads samples of tars by index. Thread-safe."""
 
     def __init__(self, tars: Sequence[IndexedTar], fields: Mapping[str, TarField]) -> None:
-        """Raises `SourceError` for a field that no sample has, and for arrays that cannot be
-        served."""
+        """Raises `SourceError` for a field that no sample has, or arrays that cannot be served."""
         self._tars = tars
         begins = np.concatenate([tar.members.begins for tar in tars])
         self._samples = Located([tar.file for tar in tars], [tar.samples for tar in tars], begins)
@@ -54,8 +53,8 @@ class WebDatasetReader(ColumnSource):
 
     def read(self, indices: Indices) -> Columns:
         """Returns the fields of samples in the order of `indices`. Raises `SampleError` for the
-        first that lacks one or has one that cannot be decoded, and `SourceError` for a tar that
-        cannot be read, or changed."""
+        first sample with a missing or undecodable field, and `SourceError` for an unreadable or
+        changed tar."""
         if self._is_bad[indices].any():
             bad = int(indices[self._is_bad[indices]][0])
             raise self.sample_error(bad, self._lack(bad))
@@ -67,9 +66,9 @@ class WebDatasetReader(ColumnSource):
         return self.decode(indices, samples, self._decoders)
 
     def _places(self, extensions: Sequence[str]) -> tuple[Int64, Int64]:
-        """Returns the offset and the size of a field's member in each sample; without one, -1."""
+        """Returns the offset and size of a field's member in each sample; -1 if it has none."""
         offsets, sizes = np.full((2, len(self._samples)), -1, np.int64)
-        for extension in reversed(extensions):  # the first one that a sample has is taken
+        for extension in reversed(extensions):  # a sample's first one counts
             for (_, index, _), first in zip(self._tars, self._samples.first, strict=False):
                 found = index.extensions[index.kinds] == extension
                 samples = index.samples[found] + first
@@ -77,7 +76,7 @@ class WebDatasetReader(ColumnSource):
         return offsets, sizes
 
     def _field(self, name: str, kind: str, column: int) -> Field:
-        """Returns a field: of an npy, as the first sample has it."""
+        """Returns a field; an npy's type and shape are the first sample's."""
         having = np.flatnonzero(self._offsets[:, column] >= 0)
         if not len(having):
             known = sorted({text for tar in self._tars for text in tar.members.extensions.tolist()})
@@ -100,7 +99,7 @@ class WebDatasetReader(ColumnSource):
         return Field(name, str(first.data_type), first.array.shape)
 
     def _lack(self, index: int) -> str:
-        """Returns why a sample is bad without its members being read."""
+        """Returns why a sample is bad, if that shows without reading its members."""
         if index in self._truncated:
             return "the tar is truncated inside it, or ends after it"
         offsets = zip(self._offsets[index], self._extensions.items(), strict=True)
@@ -117,7 +116,7 @@ class WebDatasetReader(ColumnSource):
         path, stamp = self._samples.files[number]
         with reading(path), FileHandle(path) as handle:
             self._samples.ranges.check(number)
-            # Read again, as the keys of all samples would take much memory.
+            # Read again: keeping the keys of all samples would take much memory.
             first = next(MemberScan(handle, path, stamp.size).members(found.offset or 0), None)
         key, _ = (split_name(first.name) if first else None) or ("", "")
         return super().sample_error(index, problem, place or f"{key!r} in {found}", **where)

@@ -1,4 +1,4 @@
-"""The `webdataset` source: tars whose members with one key are the fields of a sample."""
+"""The `webdataset` source: tars where members that share a key are the fields of a sample."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class WebDatasetSource(FilesDefinition):
     webdataset: Paths
     """Tars: a path, a glob, or a list of them."""
     fields: Annotated[dict[str, FieldText], Field(min_length=1)] | None = None
-    """Fields to serve, by name: an extension, or several as in `jpg;jpeg;png`, where a sample
-    has one; with a type, `bytes` or `int64`, as in `{cls: bytes}`; by default each extension of the
-    first sample, with `_` for its dots."""
+    """Fields to serve, by name: an extension, or alternatives as in `jpg;jpeg;png`, with an
+    optional type, `bytes` or `int64`, as in `{cls: bytes}`; by default each extension of the first
+    sample, with `_` for its dots."""
     index: PathString | None = None
-    """Directory of the record index, instead of beside the data."""
+    """Directory of the record index; by default beside the data."""
 
     @field_validator("fields")
     @classmethod
@@ -44,8 +44,8 @@ class WebDatasetSource(FilesDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> WebDatasetReader:
-        """Opens the source; builds the index of each tar unless one is cached. Raises
-        `SourceError`. With `keep_damaged`, truncated samples are samples that cannot be read."""
+        """Opens the source, and builds the index of each tar if none is cached. Raises
+        `SourceError`. With `keep_damaged`, truncated samples are unreadable samples."""
         files = self.list_files()
         tars = build_index(files, self.index, progress, keep_damaged=keep_damaged)
         first = next((tar.members for tar in tars if tar.samples), None)

@@ -1,4 +1,4 @@
-"""Tars of WebDataset: the drafts of pipelines for them."""
+"""WebDataset tars: the drafts of pipelines for them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _tars(data: Files) -> Iterator[Draft]:
     """Yields the draft for tars of WebDataset."""
     samples: list[dict[str, bytes]] = []
     for path in some_files(data):
-        # That a tar is truncated, `infeed check --scan` says.
+        # `infeed check --scan` reports a truncated tar.
         with reading(path), BlockHandle(path) as handle, suppress(TruncatedTar):
             members = read_samples(MemberScan(handle, path, handle.stamp().size), path)
             for _, sample in islice(members, SAMPLES_READ):
                 samples.append({name: handle.read(m.offset, m.size) for name, m in sample.items()})
     if not samples:
         file = data.files[0]
-        raise SourceError(f"{file}: no sample in this file; write it again", file=file)
+        raise SourceError(f"{file}: the file has no samples; write it again", file=file)
     known = dict.fromkeys(extension for sample in samples for extension in sample)
     require_few_extensions(known, len(samples))
     names = default_fields([extension for extension in known if extension not in _IMAGES])
@@ -55,7 +55,7 @@ def _tars(data: Files) -> Iterator[Draft]:
                 values = [decode_integer(value) for value in values]
             except ValueError:
                 kind, fields[name] = BYTES, {extensions[0]: BYTES}
-                notes.append(f"{name} has words; a map, or other values of .cls, make numbers")
+                notes.append(f"{name} has words; a map, or other values in .cls, makes numbers")
         columns[name] = kind, values if kind != "npy" else ()
         if len(values) != len(samples):
             left_out[name] = f"{len(values)} of {len(samples)} samples have it"

@@ -87,7 +87,7 @@ def test_a_picture_of_another_size_than_stated_is_refused(
     content = coco()
     size = content["images"][0]
     size["width"], size["height"] = 20, 40
-    with pytest.raises(SourceError, match=r"states 20 x 40 for .*in/c.jpg, which has 40 x 20"):
+    with pytest.raises(SourceError, match=r"states 20 x 40 for .*in/c.jpg, which is 40 x 20"):
         open_labels({"coco": written(content)})
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
@@ -107,7 +107,7 @@ def test_boxes_beyond_their_pictures_are_counted(
     content["annotations"][0]["bbox"] = [30, 5, 38, 15]
     open_labels({"coco": written(content)})
     counts = "1 of 2" if is_stated else "1 of 3"
-    assert f"{counts} boxes go beyond their pictures by more than a pixel: 5; is" in caplog.text
+    assert f"{counts} boxes extend beyond their pictures by over a pixel: 5; is" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -115,21 +115,24 @@ def test_boxes_beyond_their_pictures_are_counted(
     [
         ({"images": []}, "is not COCO JSON: it needs the lists annotations, categories, images"),
         (coco(image_id="7"), r"annotations\[2\], id 1: no image has its image_id '7'; .* like 9"),
-        (coco(category_id=1), "id 1: no category has its category_id 1; their ids are like 2"),
-        ({**coco(), "categories": []}, "id 5: no category has its category_id 2; there is none"),
+        (coco(category_id=1), "id 1: no category has its category_id 1; ids look like 2"),
+        (
+            {**coco(), "categories": []},
+            "id 5: no category has its category_id 2; the file has none",
+        ),
         (
             coco(bbox=[10, 10, -20, 30]),
-            r"id 1: its bbox \[10.0, 10.0, -20.0, 30.0\] has a width or height",
+            r"id 1: its bbox \[10.0, 10.0, -20.0, 30.0\] has a negative width",
         ),
-        ({**coco(), "annotations": [SHARES]}, "no bbox goes beyond 1, as shares of the picture"),
+        ({**coco(), "annotations": [SHARES]}, "no bbox exceeds 1, so they look like shares"),
         (
             coco(bbox=[1, 2, 3]),
             r"annotations\[2\].bbox: .* at least 4 items.*; a bbox is \[x, y, w",
         ),
-        (coco(keypoints=[1, 2]), r"key points of \[2\] numbers"),
+        (coco(keypoints=[1, 2]), r"keypoints have \[2\] numbers"),
         (
             {**coco(), "images": [*coco()["images"], {"id": 1, "file_name": "d.jpg"}]},
-            "names 1 of 4 pictures that are not in .*: 'd.jpg'; the pictures there are named like",
+            ": 1 of its 4 pictures are not in .*: 'd.jpg'; the names there look like",
         ),
     ],
 )
@@ -195,13 +198,13 @@ def test_what_comes_twice_or_has_no_area_is_shown(
     source = open_labels({"coco": written(content)})
     assert parse(source, 0)["boxes"].shape == (0, 4)
     first, second, third = (record.getMessage() for record in caplog.records)
-    assert first.endswith("instances.json: left out: 1 boxes without an area: 1")
-    assert "1 times the id of an annotation of another" in second
-    assert "1 times the file_name of another, so that a box may come twice: b.jpg" in third
+    assert first.endswith("instances.json: skipped 1 boxes without an area: 1")
+    assert "the id of an annotation repeats 1 times" in second
+    assert "the file_name repeats 1 times, so boxes may be duplicates: b.jpg" in third
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000])
 def test_what_is_no_json_is_refused(open_labels: Any, tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(SourceError, match=r"x.json is no JSON"):
+    with pytest.raises(SourceError, match=r"x.json is not JSON"):
         open_labels({"coco": "x.json"})

@@ -65,7 +65,7 @@ def test_folders_that_do_not_fit_are_refused(open_labels: Any, tmp_path: Path) -
     with pytest.raises(SourceError, match=r"has a mask in .*, such as a.png; .* like 'x.png'"):
         open_labels({"masks": "masks"})
     write(tmp_path / "masks/a.jpg")
-    with pytest.raises(SourceError, match=r"masks in .* are no PNGs: a.jpg; a JPEG changes"):
+    with pytest.raises(SourceError, match=r"masks in .* are not PNGs: a.jpg; write PNGs"):
         open_labels({"masks": "masks"})
 
 

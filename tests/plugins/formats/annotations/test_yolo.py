@@ -38,15 +38,18 @@ def test_a_sample_has_the_boxes_of_its_file(open_labels: Any, texts: Path, parse
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("cat 1 1 1", "a.txt, line 1: 'cat 1 1 1' is not: class x y width height"),
-        ("0 .5 .5 .5", "is not: class x y width height"),
-        ("0 .1 .1 .2 .1 .2 .2", "has 7 numbers; a box has 5, and outlines and points are not read"),
-        ("0 20 10 5 5", "has a number that is no share of the picture, from 0 to 1"),
-        ("2 .5 .5 .5 .5", "has a class that is no whole number from 0 to 1"),
-        ("1.0 .5 .5 .5 .5", "has a class that is no whole number from 0 to 1"),
-        ("1_0 .5 .5 .5 .5", "has a class that is no whole number from 0 to 1"),
-        ("0 .5 .5 0_1 .5", "is not: class x y width height"),
-        ("0 .5 .5 nan .5", "has a number that is no share of the picture, from 0 to 1"),
+        ("cat 1 1 1", "a.txt, line 1: 'cat 1 1 1' is not of the form: class x y width height"),
+        ("0 .5 .5 .5", "is not of the form: class x y width height"),
+        (
+            "0 .1 .1 .2 .1 .2 .2",
+            "has 7 numbers; a box has 5, not an outline or points",
+        ),
+        ("0 20 10 5 5", "has a number outside 0 to 1"),
+        ("2 .5 .5 .5 .5", "has a class that is not a whole number from 0 to 1"),
+        ("1.0 .5 .5 .5 .5", "has a class that is not a whole number from 0 to 1"),
+        ("1_0 .5 .5 .5 .5", "has a class that is not a whole number from 0 to 1"),
+        ("0 .5 .5 0_1 .5", "is not of the form: class x y width height"),
+        ("0 .5 .5 nan .5", "has a number outside 0 to 1"),
     ],
 )
 def test_a_wrong_line_is_refused(open_labels: Any, texts: Path, text: str, problem: str) -> None:
@@ -70,10 +73,10 @@ def test_a_class_without_names_is_a_plain_number(
     ("labels", "problem"),
     [
         ({"yolo": "labels/in"}, "no picture of .* has a text file in .*, such as .*in/a.txt"),
-        ({"yolo": "none"}, "no folder .* of text files"),
+        ({"yolo": "none"}, "no folder .* with text files"),
         ({"yolo": "labels", "names": ["a", "b", "a"]}, "has classes with one name: 'a'; correct"),
-        ({"yolo": "labels", "names": "deep.yaml"}, "deep.yaml is no YAML: .*recursion"),
-        ({"yolo": "labels", "names": "labels/a.txt"}, "has no names, a list of the classes"),
+        ({"yolo": "labels", "names": "deep.yaml"}, "deep.yaml is not YAML: .*recursion"),
+        ({"yolo": "labels", "names": "labels/a.txt"}, "has no names: a list"),
     ],
 )
 def test_labels_of_nothing_are_refused(

@@ -156,11 +156,11 @@ def test_truncated_file_is_refused(tmp_path: Path) -> None:
     for size in (path.stat().st_size - 1, 1 << 16, 100):
         os.truncate(path, size)
         with pytest.raises(
-            SourceError, match=r"train-1.array_record is not a whole .*write it again"
+            SourceError, match=r"train-1.array_record is not a complete .*write it again"
         ):
             open_source(pattern)
     path.write_bytes(b"")
-    with pytest.raises(SourceError, match=r"train-1.array_record is not a whole"):
+    with pytest.raises(SourceError, match=r"train-1.array_record is not a complete"):
         open_source(pattern)
 
 

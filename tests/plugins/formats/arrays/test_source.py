@@ -151,7 +151,7 @@ def test_several_arrays_in_one_npy_are_refused(
     with (tmp_path / "a.npy").open("wb") as file:
         np.save(file, X)
         np.save(file, Y)
-    with pytest.raises(SourceError, match="has 448 bytes behind its header, which tells 240"):
+    with pytest.raises(SourceError, match="has 448 bytes after its header, not 240"):
         open_arrays(f"{prefix}{tmp_path}/a.npy")
 
 

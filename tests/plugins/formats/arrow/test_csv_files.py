@@ -73,7 +73,7 @@ def test_types_are_of_all_files_and_rows(tmp_path: Path) -> None:
     assert rows(source, 2, 0) == {"a": [0.5, 1], "b": [b"x", b"1"]}
     assert source.provenance(1).file == f"{tmp_path}/2.csv"
     write(tmp_path, "b,a\n1,1\n", "3.csv")
-    with pytest.raises(SourceError, match=r"3.csv has other columns than .*1.csv, or another"):
+    with pytest.raises(SourceError, match=r"3.csv and .*1.csv differ in columns or their order"):
         opened(tmp_path / "*.csv")
 
 
@@ -103,10 +103,10 @@ def test_cells_decide_the_type(tmp_path: Path, cells: str, data_type: tf.DType) 
 @pytest.mark.parametrize(
     ("cells", "problem"),
     [
-        ((2**53 + 1, 0.5), f"'a': {2**53 + 1} would lose digits among fractions; leave"),
+        ((2**53 + 1, 0.5), f"'a': {2**53 + 1} would lose digits among fractions; omit"),
         ((f"{2**53 + 1}.0", 0.5), f"'a': {2**53 + 1}.0 would lose digits"),
         ((f"-{2**53 + 1}e0", 0.5), f"'a': -{2**53 + 1}e0 would lose digits"),
-        (("true", 1), "'a': 1 is a number among truth values; write either 0 and 1, or"),
+        (("true", 1), "'a': 1 is a number among truth values; write 0 and 1, or"),
     ],
 )
 def test_cells_that_would_change_are_refused(tmp_path: Path, cells: Any, problem: str) -> None:
@@ -125,7 +125,7 @@ def test_an_empty_cell_is_a_bad_sample(tmp_path: Path) -> None:
             source.read(np.array([0, row]))
     both = opened(tmp_path / "a.csv", {"x": ["a", "c"]})
     assert rows(both, 2, 0) == {"x": [[3, 4], [1, 2]]}
-    with pytest.raises(SampleError, match="row 3: its column 'x' has a null"):
+    with pytest.raises(SampleError, match="row 3: its column 'x' contains a null"):
         both.read(np.array([2, 3]))
 
 
@@ -140,13 +140,13 @@ def test_columns_without_a_type_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no CSV in UTF-8 .*Empty CSV file"),
+        ("", "not a UTF-8 CSV .*Empty CSV file"),
         ("a,b\n", "has no column that can be served"),
         ("a,b\n1\n", "Expected 2 columns, got 1"),
         ("a,b\nä,1\n".encode("latin-1"), "invalid UTF8"),
-        ("a,b\n1,1\n".encode("utf-16"), "no CSV in UTF-8"),
-        ("5.1,3\n4.9,2\n", "first line has no names of columns: 5.1, 3; write names"),
-        ("a;b\n1;2\n", "its cells are separated by ';'; write it with commas"),
+        ("a,b\n1,1\n".encode("utf-16"), "not a UTF-8 CSV"),
+        ("5.1,3\n4.9,2\n", "first line has no column names: 5.1, 3; add a line of names"),
+        ("a;b\n1;2\n", "its cells are separated by ';'; use commas"),
         ("a;b\n1,5;2,5\n", "its cells are separated by ';'; .* points in numbers"),
     ],
 )

@@ -186,11 +186,11 @@ def test_no_match_names_what_is_there(store: ObjectServer) -> None:
 @pytest.mark.parametrize(
     ("status", "code", "message"),
     [
-        (403, "AccessDenied", "the store denies it; allow to read and to list"),
-        (403, "RequestTimeTooSkewed", "the clock of this host differs"),
-        (403, "InvalidAccessKeyId", "does not accept the credentials; set credentials"),
-        (403, "SignatureDoesNotMatch", "does not accept the credentials"),
-        (401, "Unauthorized", "does not accept the credentials"),
+        (403, "AccessDenied", "the store denies access; grant the right to read and list"),
+        (403, "RequestTimeTooSkewed", "this host.s clock differs"),
+        (403, "InvalidAccessKeyId", "rejects the credentials; set credentials"),
+        (403, "SignatureDoesNotMatch", "rejects the credentials"),
+        (401, "Unauthorized", "rejects the credentials"),
         (301, "PermanentRedirect", "another region; set AWS_REGION"),
         (404, "NoSuchBucket", "no such bucket"),
     ],
@@ -206,9 +206,9 @@ def test_store_that_does_not_answer(store: ObjectServer, monkeypatch: pytest.Mon
     monkeypatch.setattr(object_store, "ANSWER_SECONDS", 0.05)
     monkeypatch.setattr("infeed_server.storage.faults._PATIENCE_SECONDS", 0.08)
     store.faults.delay = 1000.0
-    with pytest.raises(SourceError, match=r"no answer for 0.05 s; check the.* attempts"):
+    with pytest.raises(SourceError, match=r"no answer within 0.05 s; check the.* attempts"):
         read(ranges, 5, 10)
-    with pytest.raises(SourceError, match=r"no answer for 0\.05 s"):
+    with pytest.raises(SourceError, match=r"no answer within 0\.05 s"):
         read_stamp("s3://bkt/a")
 
 
@@ -219,7 +219,7 @@ def test_wrong_endpoint_and_credentials(
     with pytest.raises(SourceError, match="cannot be reached; check the endpoint"):
         list_files(["s3://bkt/*"])
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "none.json"))
-    with pytest.raises(SourceError, match="the file of credentials cannot be used"):
+    with pytest.raises(SourceError, match="the credentials file cannot be used"):
         list_files(["gs://bkt/*"])
     with pytest.raises(SourceError, match="set AZURE_STORAGE_ACCOUNT_NAME"):
         list_files(["az://bkt/*"])
@@ -228,7 +228,7 @@ def test_wrong_endpoint_and_credentials(
 def test_absent_credentials(monkeypatch: pytest.MonkeyPatch, store: ObjectServer) -> None:
     monkeypatch.delenv("AWS_SKIP_SIGNATURE")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"{store.url}/metadata")
-    with pytest.raises(SourceError, match="no credentials in the environment"):
+    with pytest.raises(SourceError, match="neither the environment nor this host"):
         list_files(["s3://bkt/*"])
 
 

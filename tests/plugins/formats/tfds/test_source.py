@@ -161,7 +161,7 @@ def test_unsupported_feature_is_left_out(
     write_tfds(tmp_path, {"x": described, "text": TEXT}, {"train": [[record]]})
     with caplog.at_level(logging.WARNING):
         open_source(tmp_path)
-    assert "features are left out: x (" in caplog.text
+    assert "skipped features: x (" in caplog.text
     with pytest.raises(SourceError, match=f"no feature 'x' .*{reason}.*available: text"):
         open_source(tmp_path, fields=["x"])
     write_tfds(tmp_path, {"x": described}, {"train": [[record]]})
@@ -204,15 +204,15 @@ def test_folder_without_a_description_is_found_by_a_check(folder: Path) -> None:
         (
             "dataset_info.json",
             lambda i: i["splits"][0].update(filepathTemplate="../{SHARD_INDEX}"),
-            "is outside of the folder",
+            "is outside the folder",
         ),
         (
             "dataset_info.json",
             lambda i: i["splits"][0].update(filepathTemplate="small-train.tfrecord-00000-of-00002"),
-            "has the file 'small-train.* twice",
+            "lists the file 'small-train.* twice",
         ),
         ("dataset_info.json", lambda i: i.pop("splits"), "splits: Field required"),
-        ("features.json", lambda f: f.pop("featuresDict"), "or is an old version; write it again"),
+        ("features.json", lambda f: f.pop("featuresDict"), "or an old version; write it again"),
         (
             "features.json",
             lambda f: f.update(featuresDict={"features": 3}),

@@ -144,7 +144,7 @@ def test_compressed_file_is_refused_with_a_remedy(
 ) -> None:
     path = write_records("a.tfrecord", [b"one" * 100], compression)
     match = (
-        rf"by {compression}, .*; unpack it: {command}.*\.TFRecordDataset\(FILES, '{compression}'"
+        rf"with {compression}, .*; unpack it: {command}.*\.TFRecordDataset\(FILES, '{compression}'"
     )
     with pytest.raises(SourceError, match=match):
         build_index(list_files([str(path)]))

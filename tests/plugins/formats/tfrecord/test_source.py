@@ -134,6 +134,6 @@ def test_sequence_examples_are_refused(write_records: Write, context: dict[str, 
     record.feature_lists.feature_list["text"].feature.add().int64_list.value.append(7)
     path = write_records("a.tfrecord", [record.SerializeToString()])
     with pytest.raises(
-        SourceError, match=r"a.tfrecord: the first record is .*SequenceExample; its feature"
+        SourceError, match=r"a.tfrecord: the first record is .*SequenceExample, whose feature"
     ):
         open_source(path)

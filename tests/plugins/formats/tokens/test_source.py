@@ -59,14 +59,14 @@ def test_sequences_in_another_order_make_no_windows(tmp_path: Path) -> None:
     pointers = np.array([4, 0], "<i8").tobytes()
     path = write_tokens(tmp_path / "a.idx", [[1, 2], [3, 4]], pointers=pointers)
     assert rows(open_source(path), 0) == [np.array([3, 4], "<u2").tobytes()]
-    with pytest.raises(SourceError, match=r"do not follow each other.*; leave out length"):
+    with pytest.raises(SourceError, match=r"are not contiguous.*; leave out length"):
         open_source(path, 2)
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"magic": b"MMIDIDX\x00\x01"}, "no index of tokens: it does not begin with MMIDIDX"),
+        ({"magic": b"MMIDIDX\x00\x01"}, "not an index of tokens: it does not begin with MMIDIDX"),
         ({"version": struct.pack("<Q", 2)}, "its version is 2; known: 1"),
         ({"code": b"\x09"}, "its data type is 9; known: 1 to 8"),
         ({"code": b"\x00"}, "its data type is 0; known: 1 to 8"),

@@ -23,5 +23,5 @@ def test_tokens(tmp_path: Path) -> None:
     assert pipeline["source"] == {"tokens": "web.idx", "length": 8}
     assert draft(tmp_path, ".").fields == {"tokens": "uint16[8], windows of 8 tokens"}
     (tmp_path / "web.idx").write_bytes(header.replace(b"\x02", b"\0"))
-    with pytest.raises(SourceError, match="no token in this file; write it again"):
+    with pytest.raises(SourceError, match="the file has no tokens; write it again"):
         starter_for(str(tmp_path / "web.idx"), tmp_path)

@@ -112,7 +112,7 @@ def test_the_type_of_a_field_is_chosen(write_tar: Write) -> None:
     source = open_source(path, fields={"label": {"cls": "bytes"}, "n": {"n.txt;n": "int64"}})
     assert read(source, 1, 0) == {"label": [b"dog", b"cat"], "n": [-8, 7]}
     number = open_source(path, fields={"label": "cls"})
-    with pytest.raises(SampleError, match=r"no int64: b'cat'; .*fields: {label: {cls: bytes}}"):
+    with pytest.raises(SampleError, match=r"not an int64: b'cat'; .*fields: {label: {cls: bytes}}"):
         number.read(np.array([0]))
     assert (
         len({number.identity, open_source(path, fields={"label": {"cls": "bytes"}}).identity}) == 2
@@ -141,16 +141,19 @@ def test_keys_with_dots_are_refused(write_tar: Write) -> None:
 @pytest.mark.parametrize(
     ("member", "problem"),
     [
-        (("c.cls", b"1.5"), "its field 'cls' is no int64: b'1.5'"),
-        (("c.cls", b"9" * 5000), "its field 'cls' is no int64"),
-        (("c.cls", b"9223372036854775808"), "its field 'cls' is no int64"),
+        (("c.cls", b"1.5"), "its field 'cls' is not an int64: b'1.5'"),
+        (("c.cls", b"9" * 5000), "its field 'cls' is not an int64"),
+        (("c.cls", b"9223372036854775808"), "its field 'cls' is not an int64"),
         (("c.npy", npy(np.zeros(3))), r"'npy' is float64\[3\], not float64\[2\]"),
         (("c.npy", npy(np.zeros(2, int))), r"is int64\[2\], not float64\[2\]"),
-        (("c.npy", npy(np.zeros(2))[:-1]), "'npy' is no npy that can be served"),
-        (("c.npy", npy(np.zeros(2)).replace(b"(2,)", b"(9" + b"9" * 9 + b",)")), "is no npy"),
+        (("c.npy", npy(np.zeros(2))[:-1]), "'npy' is an npy that cannot be served"),
+        (
+            ("c.npy", npy(np.zeros(2)).replace(b"(2,)", b"(9" + b"9" * 9 + b",)")),
+            "is an npy that cannot",
+        ),
         (("c.npy", npy(np.array(["text", "x"]))), r"'npy' is bytes\[2\], not float64\[2\]"),
         (("c.npy", npy(np.zeros(2, "M8[s]"))), "unsupported data type datetime64"),
-        (("c.npy", b""), "'npy' is no npy that can be served"),
+        (("c.npy", b""), "'npy' is an npy that cannot be served"),
         (("c.jpg", b""), r"it lacks 'cls' \(cls\)|it lacks 'npy' \(npy\)"),
     ],
 )

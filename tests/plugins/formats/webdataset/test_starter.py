@@ -51,7 +51,7 @@ def test_tars(tmp_path: Path) -> None:
     whole = (tmp_path / "train-0.tar").read_bytes()
     for content in (bytes(10240), b"", whole[:100]):
         (tmp_path / "train-0.tar").write_bytes(content)
-        with pytest.raises(SourceError, match="no sample in this file; write it again"):
+        with pytest.raises(SourceError, match="the file has no samples; write it again"):
             starter_for(str(tmp_path / "train-0.tar"), tmp_path)
     (tmp_path / "train-0.tar").write_bytes(whole[:-11_000])  # `check --scan` says where it ends
     assert "webdataset: train-0.tar" in text(tmp_path, "train-0.tar")

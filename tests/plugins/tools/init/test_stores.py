@@ -70,7 +70,7 @@ def test_heads_are_read_and_no_more(store: ObjectServer, tmp_path: Path) -> None
         ("s3://none", "no file matches 's3://none'; 's3://none' cannot be listed: no such bucket"),
         ("s3://none/x", r"matches 's3://none/x'; .* cannot be listed: no such bucket; correct its"),
         ("s3://bkt/nothing", "no file matches 's3://bkt/nothing'; the nearest folder with objects"),
-        ("s3://denied/x", r"cannot list 's3://denied/x': the store denies it; allow to read and"),
+        ("s3://denied/x", r"cannot list 's3://denied/x': the store denies access; grant the right"),
         ("s3://bkt/r.arrayrecord", "the source arrayrecord reads local files only; copy these to"),
         ("s3://bkt/pets", "the source huggingface reads local files only; copy these to"),
         ("s3://bkt/notes", "a.txt has an unknown kind of data; see"),
