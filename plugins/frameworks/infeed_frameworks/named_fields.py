@@ -1,31 +1,34 @@
-"""Named fields: sample ids and mask as fields of a batch, and its empty slots, for the adapters."""
+"""Named fields: sample ids, mask and parts as fields of a batch, and its empty slots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from infeed.batch import Batch
 from infeed.feed import Feed
 from infeed.shared.arguments import check_text, did_you_mean
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import Array, FieldSpec, Spec
+from infeed.shared.spec import Array, FieldSpec, Spec, part_numbers
 
 
 @dataclass(frozen=True)
 class NamedFields:
-    """The names of the fields for sample ids and mask; None: the element has no such field."""
+    """The names of the fields for sample ids, mask and the number of a slot's part; None: the
+    element has no such field."""
 
     ids: str | None = None
     mask: str | None = None
+    part: str | None = None
     fields: Sequence[str] | None = None
     """The fields of the element, in their order; None: all."""
 
     def __post_init__(self) -> None:
         for option, name in self._added.items():
             check_text(option, name, f'"_{option}"')
-        if self.ids is not None and self.ids == self.mask:
-            raise InvalidRequestError(f"ids and mask must be two names, not {self.ids!r} for both")
+        names = [*self._added.values()]
+        if len({*names}) < len(names):
+            raise InvalidRequestError(f"{' and '.join(self._added)} must differ, not {names!r}")
         if self.fields is None:
             return
         check_names("fields", self.fields, '("image", "label")')
@@ -38,12 +41,13 @@ class NamedFields:
 
     @property
     def _added(self) -> dict[str, str]:
-        options = {"ids": self.ids, "mask": self.mask}
+        options = {"ids": self.ids, "mask": self.mask, "part": self.part}
         return {option: name for option, name in options.items() if name is not None}
 
     def spec(self, feed: Feed) -> Spec:
         """Returns the fields of an element of a feed. Raises `InvalidRequestError` if the feed has
-        one of an added field's name already, and for a name in `fields` that is none."""
+        one of an added field's name already, has no parts to name, and for a name in `fields` that
+        is none."""
         known = {field.name: field for field in feed.element_spec}
         for option, name in self._added.items():
             if name in known:
@@ -51,7 +55,12 @@ class NamedFields:
                     f"{option}={name!r} is the name of a field of the pipeline already; its "
                     f"fields: {', '.join(known)}; choose another name"
                 )
-        types = {"ids": "int64", "mask": "bool"}
+        if self.part is not None and not feed.spec.parts:
+            raise InvalidRequestError(
+                f"part={self.part!r}: {feed.spec.name!r} has no parts, as it is no mixture; leave "
+                "part out"
+            )
+        types = {"ids": "int64", "mask": "bool", "part": "int64"}
         known |= {name: FieldSpec(name, types[option], ()) for option, name in self._added.items()}
         for name in self.fields or ():
             if name not in known:
@@ -76,17 +85,22 @@ class NamedFields:
             )
 
     def arrays(self, batch: Batch, feed: Feed) -> dict[str, Array]:
-        """Returns an exact dict of a feed's batch, with int64 ids and bool mask. Empty slots are
-        cut, unless the mask or a value of a field marks them."""
-        arrays = self.slots(batch)
+        """Returns an exact dict of a feed's batch, with int64 ids and parts, and bool mask. Empty
+        slots are cut, unless the mask or a value of a field marks them."""
+        arrays = self.slots(batch, feed.spec.parts)
         if self._is_marked(feed) or batch.mask.all():
             return arrays
         return {name: x[batch.mask] for name, x in arrays.items()}
 
-    def slots(self, batch: Batch) -> dict[str, Array]:
-        """Returns an exact dict as `arrays`, with all slots."""
-        named = {self.ids: batch.sample_ids, self.mask: batch.mask}
-        arrays = {**batch, **{name: x for name, x in named.items() if name is not None}}
+    def slots(self, batch: Batch, parts: Mapping[str, int]) -> dict[str, Array]:
+        """Returns an exact dict as `arrays`, with all slots, of a feed with these parts."""
+        arrays: dict[str, Array] = dict(batch)
+        if self.ids is not None:
+            arrays[self.ids] = batch.sample_ids
+        if self.mask is not None:
+            arrays[self.mask] = batch.mask
+        if self.part is not None:
+            arrays[self.part] = part_numbers(parts, batch.sample_ids)
         return arrays if self.fields is None else {name: arrays[name] for name in self.fields}
 
     def _is_marked(self, feed: Feed) -> bool:

@@ -207,12 +207,18 @@ class Guarantee:
         return ", ".join(words).replace("_", " ").replace("none ", "no ")
 
 
-def parts_of(parts: Mapping[str, int], sample_ids: Array) -> Array:
-    """Returns the name of each sample's part, empty for a sample without one. Samples are numbered
+def part_numbers(parts: Mapping[str, int], sample_ids: Array) -> Array:
+    """Returns the number of each sample's part, int64; -1 for an empty slot. Samples are numbered
     part by part."""
-    numbers = np.searchsorted(np.cumsum([*parts.values()]), sample_ids, side="right")
-    numbers[np.asarray(sample_ids) < 0] = len(parts)
-    names: Array = np.array([*parts, ""])[np.minimum(numbers, len(parts))]
+    ends = np.cumsum([*parts.values()])
+    numbers: Array = np.searchsorted(ends, sample_ids, side="right").astype(np.int64)
+    numbers[np.asarray(sample_ids) < 0] = -1
+    return numbers
+
+
+def parts_of(parts: Mapping[str, int], sample_ids: Array) -> Array:
+    """Returns the name of each sample's part, empty for a sample without one."""
+    names: Array = np.array([*parts, ""])[part_numbers(parts, sample_ids)]
     return names
 
 

@@ -113,6 +113,8 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
     pipeline  name of the pipeline
     ids       name of a field for the sample ids, int64 `[slots]`; None: there is none
     mask      name of a field for the mask, bool `[slots]`; None: there is none
+    part      name of a field for the number of each slot's part of a mixture, int64 `[slots]`, -1
+              for an empty slot; None: there is none
     options   as for `infeed.connect`. Without `shard`, it is this process's place in
               `jax.distributed` when an iterator connects
 
@@ -127,12 +129,13 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         *,
         ids: str | None = None,
         mask: str | None = None,
+        part: str | None = None,
         **options: Unpack[ConnectOptions],
     ) -> None:
         super().__init__()
         check_options(options, FeedDataset.__init__)
         self._target, self._pipeline, self._options = target, pipeline, options
-        self._fields = NamedFields(ids, mask)
+        self._fields = NamedFields(ids, mask, part)
         self._is_iterated = self._is_copy = False
         self._new_iterator()  # checks the arguments, and connects nothing
 

@@ -144,7 +144,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         self._arrays = None
 
 
-def connect(
+def connect(  # noqa: PLR0913 - a user's options, flat as in the other frameworks
     target: str | Feed,
     pipeline: str | None = None,
     *,
@@ -154,6 +154,7 @@ def connect(
     device_prefetch: int = 2,
     ids: str | None = None,
     mask: str | None = None,
+    part: str | None = None,
     **options: Unpack[ConnectOptions],
 ) -> DeviceFeed:
     """Returns an iterator of global batches; the first one connects.
@@ -170,6 +171,8 @@ def connect(
     device_prefetch    batches that are transferred to the devices before the loop takes them
     ids                name of an additional field with the sample ids, -1 for an empty slot
     mask               name of an additional field: which slots hold a sample
+    part               name of an additional field with the number of each slot's part of a mixture,
+                       -1 for an empty slot
     options            as for `infeed.connect`. With a sharding over several processes, `shard`
                        follows from it. The finish transforms run on the devices, unless `finish` is
                        `"trainer"` or `"server"`
@@ -191,4 +194,4 @@ def connect(
         options.setdefault("finish", "none")
     limit = check_integer("device_prefetch", device_prefetch, 0, MAX_BATCHES)
     own = DeviceOptions(as_sharding(sharding), global_batch_size, limit)
-    return DeviceFeed(target, pipeline, NamedFields(ids, mask), own, **options)
+    return DeviceFeed(target, pipeline, NamedFields(ids, mask, part), own, **options)

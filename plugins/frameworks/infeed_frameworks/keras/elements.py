@@ -36,12 +36,13 @@ class KerasElements:
         *,
         mask: bool,
         ids: str | None = None,
+        part: str | None = None,
         class_weight: ClassWeight | None = None,
         as_tuple: bool = False,
     ) -> None:
-        self._name, self._label = feed.spec.name, label
+        self._name, self._label, self._parts = feed.spec.name, label, feed.spec.parts
         check_flag("mask", mask)
-        self._named = NamedFields(ids)
+        self._named = NamedFields(ids, part=part)
         self.spec = self._named.spec(feed)
         fields = {field.name: field for field in self.spec}
         weighted = mask or class_weight is not None
@@ -61,7 +62,7 @@ class KerasElements:
         self._has_warned = False
 
     def __call__(self, batch: Batch) -> Any:
-        fields, weights = self._named.slots(batch), batch.mask.astype("float32")
+        fields, weights = self._named.slots(batch, self._parts), batch.mask.astype("float32")
         if not batch.mask.all():
             if self.is_cut:
                 self._require_samples(batch)

@@ -25,6 +25,7 @@ def generator(
     *,
     mask: bool = False,
     ids: str | None = None,
+    part: str | None = None,
     steps: int | None = None,
     restart: bool = False,
     class_weight: ClassWeight | None = None,
@@ -41,6 +42,8 @@ def generator(
                   last, 0.0 for an empty one; False: empty slots are cut
     ids           name of a further field of x for the sample ids, int64 for each slot, -1 for an
                   empty one; None: no such field
+    part          name of a further field of x for the number of each slot's part of a mixture, as
+                  `ids`; None: no such field
     steps         batches after which it ends; None: with the feed
     restart       whether each iteration begins where the feed began, by a connection of its own;
                   False: each batch is given once, and Keras gets an error if it begins again
@@ -49,7 +52,7 @@ def generator(
     Raises `InvalidRequestError` for wrong arguments; the feed's errors leave `fit` as themselves.
     """
     elements = KerasElements(
-        feed, label, mask=mask, ids=ids, class_weight=class_weight, as_tuple=True
+        feed, label, mask=mask, ids=ids, part=part, class_weight=class_weight, as_tuple=True
     )
     if steps is not None:
         steps = check_integer("steps", steps, 1, or_none="all batches of the feed")

@@ -57,6 +57,7 @@ def connect(
     *,
     ids: str | None = None,
     mask: str | None = None,
+    part: str | None = None,
     **options: Unpack[ConnectOptions],
 ) -> TensorFeed:
     """Returns an iterator over dicts of tensors, which connects at its first batch.
@@ -65,10 +66,12 @@ def connect(
     pipeline  name of the pipeline; none with a feed
     ids       name of a field for the sample ids, int64 for each slot; None: no such field
     mask      name of a field for the mask, bool for each slot; None: no such field
+    part      name of a field for the number of each slot's part of a mixture, int64, -1 for an
+              empty slot; None: no such field
     options   as for `infeed.connect`
     """
     check_options(options, connect)
-    return TensorFeed(target, pipeline, NamedFields(ids, mask), **options)
+    return TensorFeed(target, pipeline, NamedFields(ids, mask, part), **options)
 
 
 def to_tensor(array: Array) -> tf.Tensor:

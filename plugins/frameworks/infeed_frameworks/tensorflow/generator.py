@@ -34,6 +34,7 @@ def from_generator(
     *,
     mask: bool = False,
     ids: str | None = None,
+    part: str | None = None,
     replicas: int | None = None,
     restart: bool = False,
 ) -> tf.data.Dataset:
@@ -45,6 +46,8 @@ def from_generator(
               comes last, 1 or 0; False: empty slots are cut
     ids       name of a further field of x for the sample ids, int64 for each slot, -1 for an empty
               one; None: no such field
+    part      name of a further field of x for the number of each slot's part of a mixture, as
+              `ids`; None: no such field
     replicas  replicas that each take whole batches of this feed, as by
               `distribute_datasets_from_function`; None: as `shard_of` has counted
     restart   whether each iteration begins where the feed began, by a connection of its own: for
@@ -57,7 +60,7 @@ def from_generator(
     The feed's errors, and an iteration of a feed that has ended, are TensorFlow errors with the
     message. Closing the feed ends an iteration.
     """
-    elements = KerasElements(feed, label, mask=mask, ids=ids)
+    elements = KerasElements(feed, label, mask=mask, ids=ids, part=part)
     slots = None if elements.is_cut else feed.batch_size
     specs = {field.name: batch_tensor_spec(field, slots) for field in elements.spec}
     weights = tf.TensorSpec((slots,), tf.float32)
@@ -98,8 +101,8 @@ def from_generator(
                 "batch for each; give mask=True, with which empty batches complete the last step"
             )
         empty = {name: zeros(spec) for name, spec in specs.items()}
-        if ids is not None:
-            empty[ids] -= 1
+        for name in filter(None, (ids, part)):
+            empty[name] -= 1
         padding = tf.data.Dataset.from_tensors(elements.arrange(empty, zeros(weights)))
         dataset, left = _in_whole_steps(dataset, left, replicas, padding if mask else None)
     return dataset if left is None else dataset.apply(tf.data.experimental.assert_cardinality(left))

@@ -38,7 +38,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     loader with `batch_size=None` and without workers.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a user's options, flat as in the other frameworks
         self,
         target: str,
         pipeline: str,
@@ -46,6 +46,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         device: str | torch.device | None = None,
         ids: str | None = None,
         mask: str | None = None,
+        part: str | None = None,
         fields: Sequence[str] | None = None,
         channels_first: Sequence[str] | None = None,
         restart: bool = False,
@@ -71,7 +72,9 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         if restart and options.get("remainder") is None:
             options["remainder"] = "pad"
         self._passes = Passes(target, pipeline, options)
-        self._convert = TensorConverter(device, NamedFields(ids, mask, fields), channels_first)
+        self._convert = TensorConverter(
+            device, NamedFields(ids, mask, part, fields), channels_first
+        )
         self._at = Pass()
         """Where the feed has begun, or will."""
         self._has_state = False

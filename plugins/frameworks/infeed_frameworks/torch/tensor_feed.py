@@ -60,6 +60,7 @@ def connect(
     device: str | torch.device | None = None,
     ids: str | None = None,
     mask: str | None = None,
+    part: str | None = None,
     fields: Sequence[str] | None = None,
     channels_first: Sequence[str] | None = None,
     **options: Unpack[ConnectOptions],
@@ -72,6 +73,8 @@ def connect(
                     the copies; None: tensors of the batch's own memory, without a copy
     ids             name of a field for the sample ids, int64 for each slot; None: no such field
     mask            name of a field for the mask, bool for each slot; None: no such field
+    part            name of a field for the number of each slot's part of a mixture, int64, -1 for
+                    an empty slot; None: no such field
     fields          names of the fields of a batch, which is then a tuple in their order; None: a
                     batch is a dict of all
     channels_first  names of fields [height, width, channels] that become
@@ -80,7 +83,7 @@ def connect(
                     size
     """
     check_options(options, connect)
-    convert = TensorConverter(device, NamedFields(ids, mask, fields), channels_first)
+    convert = TensorConverter(device, NamedFields(ids, mask, part, fields), channels_first)
     feed = TensorFeed(target, pipeline, convert, **options)
     feed.feed  # noqa: B018 - connects
     return feed
@@ -119,8 +122,9 @@ class TensorConverter:
                 )
 
     def __call__(self, batch: Batch, feed: Feed) -> Tensors:
-        """Returns the fields of a feed's batch, slots first: int64[slots] ids and bool[slots] mask
-        if named. A tensor keeps the memory of its array, so that it is not used again."""
+        """Returns the fields of a feed's batch, slots first: int64[slots] ids and parts and
+        bool[slots] mask if named. A tensor keeps the memory of its array, so that it is not used
+        again."""
         fields = {name: to_tensor(x) for name, x in self.fields.arrays(batch, feed).items()}
         if self._device is not None:
             fields = {

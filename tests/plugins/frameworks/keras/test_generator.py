@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,12 +72,15 @@ def test_options_set_the_element_structure(fields: str, options: Any, expected: 
 
 
 @pytest.mark.parametrize("mask", [False, True])
-def test_ids_are_those_of_the_slots(fake: FakeTransport, mask: bool) -> None:
+def test_ids_and_parts_are_those_of_the_slots(fake: FakeTransport, mask: bool) -> None:
+    fake.spec = replace(fake.spec, parts={"web": 10, "books": 40})
     with infeed.connect("fake", "fake", transport=fake, epochs=1, remainder="pad") as feed:
-        elements = list(infeed.keras.generator(feed, ids="id", mask=mask))
+        elements = list(infeed.keras.generator(feed, ids="id", part="part", mask=mask))
     ids = np.concatenate([x["id"] for x, *_ in elements])
     assert [*ids[:50]] == [*fake.sample_ids(3, 0, 50)]
     assert [*ids[50:]] == [-1, -1] * mask
+    parts = np.concatenate([x["part"] for x, *_ in elements])
+    assert [*parts] == [*np.where(ids < 0, -1, ids >= 10)]
 
 
 def test_one_hot_labels_have_class_weights() -> None:

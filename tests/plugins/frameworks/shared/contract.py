@@ -56,7 +56,9 @@ def arrays() -> Arrays:
 def fake(**options: Any) -> FakeTransport:
     finish = [Normalize("image", scale=255.0)]
     options = {"finish_transforms": finish, "batch_size": BATCH_SIZE, **options}
-    return FakeTransport(arrays(), seed=3, **options)
+    transport = FakeTransport(arrays(), seed=3, **options)
+    transport.spec = replace(transport.spec, parts={"web": 10, "books": COUNT - 10})
+    return transport
 
 
 def numpy_batches(transport: FakeTransport, **options: Any) -> list[Arrays]:
@@ -158,15 +160,22 @@ class AdapterContract:
         seen = np.concatenate([*labels, *padded[0], *padded[1]])
         assert sorted(seen.tolist()) == [-1, -1, *range(COUNT)]  # two slots are empty
 
-    def test_ids_and_mask_are_fields_where_asked_for(self, opened: Callable[..., Adapter]) -> None:
+    def test_ids_mask_and_part_are_fields_where_asked_for(
+        self, opened: Callable[..., Adapter]
+    ) -> None:
         if not self.names_fields:
             return
         options = {"epochs": 1, "remainder": "pad"}
         with infeed.connect("fake", "fake", transport=fake(), **options) as feed:
             expected = list(feed)
-        for names in ({"ids": "_id", "mask": "_mask"}, {"mask": "_mask"}):
+        for names in ({"ids": "_id", "mask": "_mask", "part": "_part"}, {"mask": "_mask"}):
             for batch, other in zip(opened(fake(), **options, **names), expected, strict=True):
-                for option, x in {"ids": other.sample_ids, "mask": other.mask}.items():
+                part = np.where(other.mask, other.source == "books", -1)
+                for option, x in {
+                    "ids": other.sample_ids,
+                    "mask": other.mask,
+                    "part": part,
+                }.items():
                     if option in names:  # JAX has ids of 32 bits
                         np.testing.assert_array_equal(batch[names[option]], x)
                 fields = batch.keys() - set(names.values())

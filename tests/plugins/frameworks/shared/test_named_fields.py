@@ -1,7 +1,8 @@
-"""Tests of sample ids and mask as named fields, and of empty slots."""
+"""Tests of sample ids, mask and parts as named fields, and of empty slots."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def last(feed: Feed) -> Batch:
     return batch
 
 
-PADDED = {"epochs": 1, "remainder": "pad"}
+PADDED: Any = {"epochs": 1, "remainder": "pad"}
 
 
 def test_arrays_are_an_exact_dict_with_the_named_fields() -> None:
@@ -75,7 +76,7 @@ def test_empty_slots_that_would_count_are_refused(static: bool, shard: Shard, pr
             fields.check(feed, is_static=static)
 
 
-@pytest.mark.parametrize("option", ["ids", "mask"])
+@pytest.mark.parametrize("option", ["ids", "mask", "part"])
 def test_name_of_a_field_is_refused(option: str) -> None:
     problem = f"{option}='x' is the name of a field of the pipeline already; its fields: x"
     with connect() as feed, pytest.raises(InvalidRequestError, match=problem):
@@ -85,7 +86,7 @@ def test_name_of_a_field_is_refused(option: str) -> None:
 def test_chosen_fields_are_in_their_order() -> None:
     with connect(**PADDED, empty={"x": -100}) as feed:
         given = last(feed)
-        chosen = NamedFields("id", "kept", ("kept", "id", "x"))
+        chosen = NamedFields("id", "kept", fields=("kept", "id", "x"))
         assert [*chosen.arrays(given, feed)] == ["kept", "id", "x"]
         spec = [(field.name, field.data_type) for field in chosen.spec(feed)]
         assert spec == [("kept", "bool"), ("id", "int64"), ("x", "int32")]
@@ -108,6 +109,27 @@ def test_wrong_fields_are_refused(options: Any, problem: str) -> None:
         NamedFields(**options).check(feed)
 
 
-def test_one_name_for_both_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="must be two names, not 'x' for both"):
-        NamedFields("x", "x")
+@pytest.mark.parametrize("names", [{"ids": "x", "mask": "x"}, {"mask": "x", "part": "x"}])
+def test_one_name_for_two_fields_is_refused(names: dict[str, str]) -> None:
+    problem = rf"{' and '.join(names)} must differ, not \['x', 'x'\]"
+    with pytest.raises(InvalidRequestError, match=problem):
+        NamedFields(**names)
+
+
+def test_a_part_is_a_number_and_an_empty_slot_has_none() -> None:
+    transport = FakeTransport({"x": np.arange(6, dtype=np.int32)}, batch_size=4)
+    transport.spec = replace(transport.spec, parts={"web": 2, "none": 0, "books": 4})
+    with infeed.connect("fake", "fake", transport=transport, **PADDED) as feed:
+        named = NamedFields("id", "kept", "part")
+        batches = [named.arrays(batch, feed) for batch in feed]
+        assert [field.data_type for field in named.spec(feed)][1:] == ["int64", "bool", "int64"]
+    pairs = [pair for x in batches for pair in zip(x["id"], x["part"], strict=True)]
+    assert all(part == (-1 if i < 0 else 0 if i < 2 else 2) for i, part in pairs)
+    assert {part for _, part in pairs} == {-1, 0, 2}
+    assert batches[0]["part"].dtype == np.int64
+
+
+def test_a_part_of_a_pipeline_without_parts_is_refused() -> None:
+    problem = "part='part': 'fake' has no parts, as it is no mixture; leave part out"
+    with connect() as feed, pytest.raises(InvalidRequestError, match=problem):
+        NamedFields(part="part").check(feed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,14 +113,19 @@ def test_the_end_is_a_multiple_of_the_replicas(fake: FakeTransport) -> None:
         dataset = infeed.tensorflow.from_generator(feed, replicas=5)
         assert (dataset.cardinality(), len(list(dataset))) == (10, 10)
         assert feed.state()["position"] == 40
+    fake.spec = replace(fake.spec, parts={"all": 50})
     with connect(fake, epochs=1, remainder="pad") as feed:
-        dataset = infeed.tensorflow.from_generator(feed, mask=True, ids="id", replicas=5)
-        slots = [(x["id"].numpy(), weights.numpy()) for x, _, weights in dataset]
+        options: Any = {"mask": True, "ids": "id", "part": "part", "replicas": 5}
+        dataset = infeed.tensorflow.from_generator(feed, **options)
+        steps = [(x, weights.numpy()) for x, _, weights in dataset]
+        slots = [(x["id"].numpy(), weights) for x, weights in steps]
+        parts = np.concatenate([x["part"].numpy() for x, _ in steps])
         assert dataset.cardinality() == 15
         assert [weights.sum() for _, weights in slots] == [4] * 12 + [2, 0, 0]
         ids = np.concatenate([ids for ids, _ in slots])
         assert [*ids[:50]] == [*fake.sample_ids(3, 0, 50)]
         assert [*ids[50:]] == [-1] * 10
+        assert [*parts] == [0] * 50 + [-1] * 10
 
 
 def test_data_of_unknown_length_get_empty_batches(arrays: Any) -> None:
