@@ -48,7 +48,7 @@ class NamedFields:
         for option, name in self._added.items():
             if name in known:
                 raise InvalidRequestError(
-                    f"{option}={name!r} is the name of a field of the pipeline already; its "
+                    f"{option}={name!r} is already a field of the pipeline; its "
                     f"fields: {', '.join(known)}; choose another name"
                 )
         types = {"ids": "int64", "mask": "bool"}
@@ -56,7 +56,7 @@ class NamedFields:
         for name in self.fields or ():
             if name not in known:
                 raise InvalidRequestError(
-                    f"fields: {name!r} is no field of {feed.spec.name!r}"
+                    f"fields: {name!r} is not a field of {feed.spec.name!r}"
                     f"{did_you_mean(name, known)}; its fields: {', '.join(known)}"
                 )
         return tuple(known[name] for name in self.fields or known)
@@ -76,15 +76,15 @@ class NamedFields:
             )
 
     def arrays(self, batch: Batch, feed: Feed) -> dict[str, Array]:
-        """Returns an exact dict of a feed's batch, with int64 ids and bool mask. Empty slots are
-        cut, unless the mask or a value of a field marks them."""
+        """Returns a feed's batch as an exact dict, with int64 ids and bool mask. Empty slots are
+        cut, unless the mask or a field's value marks them."""
         arrays = self.slots(batch)
         if self._is_marked(feed) or batch.mask.all():
             return arrays
         return {name: x[batch.mask] for name, x in arrays.items()}
 
     def slots(self, batch: Batch) -> dict[str, Array]:
-        """Returns an exact dict as `arrays`, with all slots."""
+        """Returns an exact dict like `arrays`, with all slots."""
         named = {self.ids: batch.sample_ids, self.mask: batch.mask}
         arrays = {**batch, **{name: x for name, x in named.items() if name is not None}}
         return arrays if self.fields is None else {name: arrays[name] for name in self.fields}
@@ -96,9 +96,9 @@ class NamedFields:
 
 
 def check_names(option: str, names: Sequence[str], example: str) -> Sequence[str]:
-    """Returns a list or tuple of names that is not empty; a text would be a list of letters."""
+    """Returns a non-empty list or tuple of names; a text would be read as a list of letters."""
     if not isinstance(names, list | tuple) or not names:
-        raise InvalidRequestError(f"{option} must be names of fields, as {example}, not {names!r}")
+        raise InvalidRequestError(f"{option} must be field names, such as {example}, not {names!r}")
     for name in names:
         check_text(option, name, example)
     return names
