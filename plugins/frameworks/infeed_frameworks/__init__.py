@@ -1,1 +1,1 @@
-"""Adapters: the batches of a feed in the types of a framework, a folder each."""
+"""Adapters: a feed's batches in a framework's types, one folder for each framework."""

@@ -1,7 +1,7 @@
 """Feed adapter: an iterator over one feed in a framework's types, connected by the first batch.
 
-Frameworks create a data set long before they read it, and restore its state after they have created
-its iterator.
+Frameworks create a data set long before they read it, and restore its state after they create its
+iterator.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class FeedAdapter:
     """An iterator over one feed, which connects when it is first needed; thread-safe.
 
-    Its position is the feed's: an exception that a signal handler raises within `next` may lose the
-    batch that the feed has delivered to it, and then the state has counted that batch.
+    Its position is the feed's: if a signal handler raises within `next`, the batch that the feed
+    has delivered may be lost although the state counts it.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class FeedAdapter:
         **options: Unpack[ConnectOptions],
     ) -> None:
         """Takes the arguments of `infeed.connect`, or a feed alone. Raises `InvalidRequestError`,
-        and `CursorError` if the option `state` is no cursor."""
+        and `CursorError` if the option `state` is not a cursor."""
         super().__init__()
         self._given = self._feed = target if isinstance(target, Feed) else None
         if self._given is not None:
             if given := ["pipeline"] * (pipeline is not None) + sorted(options):
                 raise InvalidRequestError(
-                    f"a feed is connected already, so {', '.join(given)} cannot be given with it; "
+                    f"the feed is already connected and cannot take {', '.join(given)}; "
                     "give them to infeed.connect"
                 )
         else:
@@ -61,17 +61,17 @@ class FeedAdapter:
         self._lock = threading.Lock()
 
     def _late_options(self) -> ConnectOptions:
-        """Returns options that are known when an own feed connects, such as the shard."""
+        """Returns options known when the adapter connects its own feed, such as the shard."""
         return {}
 
     def _check(self, feed: Feed) -> None:
-        """Raises `InvalidRequestError` where the options do not fit the feed."""
+        """Raises `InvalidRequestError` if the options do not fit the feed."""
         self._fields.check(feed)
 
     @property
     def feed(self) -> Feed:
-        """The feed, connected. Raises as `infeed.connect`, `FeedClosedError` after `close`, and
-        `InvalidRequestError` where the options do not fit it."""
+        """The connected feed. Raises the errors of `infeed.connect`, `FeedClosedError` after
+        `close`, and `InvalidRequestError` if the options do not fit the feed."""
         with self._lock:
             if self._feed is None:
                 if self._closed:
@@ -114,13 +114,13 @@ class FeedAdapter:
         return cursor.to_json()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continues at a cursor with the next batch, by a connection of its own. Raises
-        `CursorError`, and `InvalidRequestError` for a feed that was given."""
+        """Continues at a cursor with the next batch, on a new connection. Raises `CursorError`, and
+        `InvalidRequestError` if the caller passed the feed."""
         cursor = Cursor.from_json(state)
         if self._given is not None:
             raise InvalidRequestError(
-                "the state of a feed that was given cannot be replaced: connect it with "
-                "infeed.connect(..., state=...), or give target and pipeline instead of it"
+                "the state of a connected feed cannot be replaced: connect it with "
+                "infeed.connect(..., state=...), or pass target and pipeline instead of a feed"
             )
         with self._lock:
             before, self._feed = self._feed, None
@@ -136,7 +136,7 @@ class FeedAdapter:
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits for a batch; the batches
         stay valid."""
-        # Does not wait for a thread that connects, which closes the feed as soon as there is one.
+        # Does not wait for a connecting thread, which closes the feed once connected.
         self._closed = True
         if (feed := self._feed) is not None:
             feed.close()

@@ -52,7 +52,7 @@ class NamedFields:
         for option, name in self._added.items():
             if name in known:
                 raise InvalidRequestError(
-                    f"{option}={name!r} is the name of a field of the pipeline already; its "
+                    f"{option}={name!r} is already a field of the pipeline; its "
                     f"fields: {', '.join(known)}; choose another name"
                 )
         if self.part is not None and not feed.spec.parts:
@@ -65,7 +65,7 @@ class NamedFields:
         for name in self.fields or ():
             if name not in known:
                 raise InvalidRequestError(
-                    f"fields: {name!r} is no field of {feed.spec.name!r}"
+                    f"fields: {name!r} is not a field of {feed.spec.name!r}"
                     f"{did_you_mean(name, known)}; its fields: {', '.join(known)}"
                 )
         return tuple(known[name] for name in self.fields or known)
@@ -110,9 +110,9 @@ class NamedFields:
 
 
 def check_names(option: str, names: Sequence[str], example: str) -> Sequence[str]:
-    """Returns a list or tuple of names that is not empty; a text would be a list of letters."""
+    """Returns a non-empty list or tuple of names; a text would be read as a list of letters."""
     if not isinstance(names, list | tuple) or not names:
-        raise InvalidRequestError(f"{option} must be names of fields, as {example}, not {names!r}")
+        raise InvalidRequestError(f"{option} must be field names, such as {example}, not {names!r}")
     for name in names:
         check_text(option, name, example)
     return names

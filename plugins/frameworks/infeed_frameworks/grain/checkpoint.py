@@ -1,9 +1,9 @@
 """Checkpoints of Grain iterators: one JSON file of each process, read on any number of processes.
 
-The names are Grain's, whose own handlers read these files too. The cursor of a feed is the same on
-every rank, so where a process finds no file of its own, because the run had another number of
-processes, any other one serves. The files are compared: a Grain transformation that drops elements
-can bring the ranks to different positions, from which no other number of ranks can continue.
+The names are Grain's, so its own handlers can read these files too. A feed's cursor is the same on
+every rank: a process without a file, because the run had another number of processes, reads any
+other. It compares them all: after a Grain transformation that drops elements, ranks may be at
+different positions, and another number of ranks cannot continue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from infeed.shared.errors import CursorError
 _NAME = re.compile(r"process_(\d+)-of-(\d+)\.json")
 
 _READ_THREADS = 32
-"""Files that are read at the same time: an object store takes tens of milliseconds for each."""
+"""Files read concurrently: an object store takes tens of milliseconds for each."""
 
 _saves: Counter[str] = Counter()
 """Saves of this process into each folder, the same on all processes."""
@@ -42,7 +42,7 @@ class Checkpointable:
         self._iterator = iterator
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Takes the state now, and returns what writes it into a folder that Orbax creates."""
+        """Takes the state now and returns a function that writes it into the folder of Orbax."""
         text, name = json.dumps(self._iterator.get_state(), indent=4), _own_file_name()
 
         async def write() -> None:
@@ -53,7 +53,7 @@ class Checkpointable:
         return write()
 
     async def load(self, directory: Any) -> Awaitable[None]:
-        """Returns what reads the state of a folder and sets it. Raises `CursorError` there."""
+        """Returns a function that reads and sets the state of a folder, or raises `CursorError`."""
 
         async def read() -> None:
             self._iterator.set_state(await asyncio.to_thread(read_state, directory))
@@ -62,8 +62,8 @@ class Checkpointable:
 
 
 def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns the state that this process saved in a folder, else the one of all other processes.
-    Raises `CursorError` if there is none, or if they differ."""
+    """Returns the state that this process saved in a folder, else the others' common state.
+    Raises `CursorError` if there is none or they differ."""
     folder = epath.Path(directory)
     own = folder / _own_file_name()
     if own.exists():
@@ -71,8 +71,8 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
     found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
     if not found:
         raise CursorError(
-            f"{os.fspath(folder)} has no {own.name}, nor another process's; give the folder "
-            "of the iterator in a checkpoint that was saved"
+            f"{os.fspath(folder)} has no {own.name} and no file of another process; give the "
+            "iterator's folder in a saved checkpoint"
         )
     found.sort(key=lambda path: [int(number) for number in _NAME.findall(path.name)[0]])
     with ThreadPoolExecutor(_READ_THREADS, "infeed-checkpoint") as pool:
@@ -89,7 +89,7 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
 async def _wait_for_all_processes(path: epath.Path) -> None:
     """Waits until each process wrote into a folder, which the first one then renames.
 
-    Orbax waits after that only, so that a slower process would miss the folder.
+    Orbax only waits later, so a slower process would miss the folder.
     """
     try:
         import jax  # noqa: PLC0415 - Grain needs no JAX
@@ -99,14 +99,14 @@ async def _wait_for_all_processes(path: epath.Path) -> None:
         return
     from orbax.checkpoint.experimental.v1 import multihost  # noqa: PLC0415 - Orbax calls this
 
-    # A barrier serves once, and a checkpoint that is overwritten has the folder again.
+    # A barrier works once, and overwriting a checkpoint uses its folder again.
     _saves[os.fspath(path)] += 1
     operation = f"infeed save {_saves[os.fspath(path)]} of {os.fspath(path)}"
     await multihost.sync_global_processes("written", operation_id=operation)
 
 
 def _own_file_name() -> str:
-    """Returns the name of this process's file, by its number among JAX's; 0 of 1 without JAX."""
+    """Returns this process's file name, from its number in JAX; process 0 of 1 without JAX."""
     try:
         import jax  # noqa: PLC0415 - Grain needs no JAX
     except ImportError:

@@ -48,8 +48,8 @@ class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
         feed = super().feed
         if self.derives_shard and (shard := jax_shard()) not in (None, feed.shard):
             raise InvalidRequestError(
-                f"the feed was connected before jax.distributed was initialized, for {feed.shard}, "
-                f"and this process is {shard}; give FeedDataset shard=infeed.Shard(rank, "
+                f"the feed connected for {feed.shard} before jax.distributed was initialized, but "
+                f"this process is {shard}; give FeedDataset shard=infeed.Shard(rank, "
                 "world_size), or initialize jax.distributed first"
             )
         return feed
@@ -143,8 +143,8 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         if isinstance(self._target, Feed):
             if self._is_iterated:
                 raise InvalidRequestError(
-                    f"the feed of {self._target.spec.name!r} was given to the dataset, so it can "
-                    "be iterated once; give target and pipeline instead of a feed"
+                    f"the dataset reads the connected feed of {self._target.spec.name!r}, so it "
+                    "can be iterated once; pass target and pipeline instead of a feed"
                 )
             self._is_iterated = True
         iterator = self._new_iterator()
@@ -154,8 +154,8 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         return iterator
 
     def mp_prefetch(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises `InvalidRequestError`: a feed prefetches by itself, and workers would each read
-        all of its batches."""
+        """Raises `InvalidRequestError`: a feed prefetches already, and each worker would read all
+        its batches."""
         _refuse_workers()
 
     set_slice = mp_prefetch  # which Grain calls in each of several workers
@@ -165,7 +165,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         if isinstance(self._target, Feed):
             raise InvalidRequestError(
                 f"the feed of {self._target.spec.name!r} is connected in this process, so its "
-                "dataset cannot be copied to another; give target and pipeline instead of a feed"
+                "dataset cannot be copied to another; pass target and pipeline instead of a feed"
             )
         return {**vars(self), "_is_copy": True}
 
@@ -179,8 +179,8 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
 
 def _refuse_workers() -> NoReturn:
     raise InvalidRequestError(
-        "a FeedDataset cannot be read by Grain's worker processes (mp_prefetch): each would read "
-        "all batches; leave out mp_prefetch, and run expensive transformations in the server's "
+        "Grain's worker processes (mp_prefetch) cannot read a FeedDataset: each would read all "
+        "batches; leave out mp_prefetch, and run expensive transformations in the server's "
         "pipeline, or with grain.experimental.ThreadPrefetchIterDataset; in a child process of "
         "another kind, give shard=infeed.Shard(rank, world_size)"
     )

@@ -19,7 +19,7 @@ except ImportError:
 
 
 class CheckpointHandler(grain.checkpoint.CheckpointHandler):  # type: ignore[misc]
-    """Grain's handler, with the same files, and another number of processes when it restores."""
+    """Grain's handler and files, but restores on any number of processes."""
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
         """Sets the iterator's state, starts its prefetch, and returns it. Raises `CursorError`."""

@@ -57,7 +57,7 @@ def shard_of(process: int, held: Mapping[int, Set[int]]) -> Shard:
     """
     if process not in held:
         raise InvalidRequestError(
-            f"process {process} has no device of the sharding, which is on processes "
+            f"process {process} has no device of the sharding, which spans processes "
             f"{_listed(held)}; connect on those, or include this process's devices in the mesh"
         )
     ranks = sorted({frozenset(groups) for groups in held.values()}, key=min)
@@ -104,8 +104,8 @@ def process_shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Sh
     if spans:
         if given is not None:
             raise InvalidRequestError(
-                f"shard {given} is given, and the sharding over several processes makes this one "
-                f"{groups.shard}; leave shard out"
+                f"shard {given} contradicts the sharding over several processes, which makes this "
+                f"one {groups.shard}; leave shard out"
             )
         return groups.shard
     if given is None and jax.process_count() > 1:
@@ -123,12 +123,12 @@ def process_shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Sh
 
 
 def rank_batch_size(global_batch_size: int, shard: Shard, groups: DataGroups) -> int:
-    """Returns the batch size of one rank. Raises `InvalidRequestError` if it is not whole."""
+    """Returns the batch size of one rank. Raises `InvalidRequestError` if it is no integer."""
     # Either the ranks are the sharding's, or the sharding has one rank.
     parts = shard.world_size * groups.count // groups.shard.world_size
     if global_batch_size % parts:
         raise InvalidRequestError(
-            f"global_batch_size {global_batch_size} is no multiple of {parts}, the number of "
+            f"global_batch_size {global_batch_size} is not a multiple of {parts}, the number of "
             f"parts of the batch: {groups.count} data groups of the sharding, {shard.world_size} "
             f"ranks; the next multiple is {-(-global_batch_size // parts) * parts}"
         )
@@ -136,8 +136,8 @@ def rank_batch_size(global_batch_size: int, shard: Shard, groups: DataGroups) ->
 
 
 def check_size(feed: Feed, groups: DataGroups, global_batch_size: int | None) -> None:
-    """Raises `InvalidRequestError` for a batch that the data groups do not divide, or of another
-    size than the global one."""
+    """Raises `InvalidRequestError` for a batch that the data groups do not divide, or whose size
+    is not the global one."""
     rows = feed.batch_size * groups.shard.world_size
     if rows % groups.count:
         raise InvalidRequestError(

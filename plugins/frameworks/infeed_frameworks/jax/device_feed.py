@@ -1,7 +1,7 @@
-"""Device feed: the iterator over the global batches of a feed, some of them on the devices already.
+"""Device feed: the iterator over a feed's global batches, some of them already on the devices.
 
-No thread: each `next` begins the transfer of the batches that have arrived and returns the first
-one. The transfers run while the devices compute, and the waits in `stats()` are the loop's.
+It has no thread: each `next` begins the transfer of the batches that have arrived and returns the
+first one. Transfers run while the devices compute, and the waits in `stats()` are the loop's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Placement: TypeAlias = Sharding | tuple[Mesh, PartitionSpec] | None
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """The options of `connect` that are JAX's."""
+    """The options of `connect` for JAX."""
 
     sharding: Sharding | None
     global_batch_size: int | None
@@ -71,8 +71,8 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         self._own = own
         self._arrays: GlobalArrays | None = None
         self._queue: deque[TransferredBatch | Exception] = deque()
-        """Batches that the feed has delivered and the loop has not taken, in order; an error in
-        place of one that cannot be transferred."""
+        """Batches that the feed has delivered but the loop has not taken, in order; an error stands
+        for a batch that cannot be transferred."""
 
     def _check(self, feed: Feed) -> None:
         self._fields.check(feed, is_static=True)
@@ -96,7 +96,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
             groups = data_groups(placement)
             if not placement.is_fully_addressable and feed.shard != groups.shard:
                 raise InvalidRequestError(
-                    f"the feed belongs to {feed.shard}, and by the sharding this process is "
+                    f"the feed belongs to {feed.shard}, but the sharding makes this process "
                     f"{groups.shard}; connect it with that shard, or pass target and pipeline"
                 )
             check_size(feed, groups, self._own.global_batch_size)
@@ -119,7 +119,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
             except Exception:
                 if not queue:
                     raise
-                break  # raised again, when the batches before it are taken
+                break  # raised again after the batches before it
             try:
                 queue.append(self._arrays.transfer(batch))
             except Exception as error:  # noqa: BLE001 - raised after the batches before it
@@ -138,7 +138,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         return self._feed.state(self._feed.delivered - len(self._queue))
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continues at a cursor with the next batch. Raises `CursorError` if it is none."""
+        """Continues at a cursor with the next batch. Raises `CursorError` if it is not a cursor."""
         super().load_state(state)
         self._queue.clear()
         self._arrays = None
@@ -185,8 +185,8 @@ def connect(  # noqa: PLR0913 - a user's options, flat as in the other framework
         global_batch_size = check_integer("global_batch_size", global_batch_size, 1)
         if options.get("batch_size") is not None:
             raise InvalidRequestError(
-                f"global_batch_size {global_batch_size} and batch_size {options['batch_size']} are "
-                "both given: the first counts all ranks, the second one; give one of them"
+                f"global_batch_size {global_batch_size} and batch_size {options['batch_size']} "
+                "conflict: one counts all ranks, the other a single rank; give one of them"
             )
     if prefetch is not None:
         options["prefetch_batches"] = check_integer("prefetch", prefetch, MIN_BATCHES, MAX_BATCHES)

@@ -96,7 +96,7 @@ def _with_jax_dtype(name: str, x: Array) -> Array:
         low, high = x.min(), x.max()
         if low < limits.min or high > limits.max:
             raise InvalidRequestError(
-                f"field {name!r} has values from {low} to {high}, which {dtype} does not hold, and "
+                f"field {name!r} has values from {low} to {high}, which exceed {dtype}, and "
                 f"JAX has no {x.dtype} here: set jax_enable_x64",
                 field=name,
             )

@@ -56,8 +56,8 @@ class KerasElements:
                 check_integer("class_weight", number, 0)
             if label not in fields or len(fields[label].shape) > 1:
                 raise InvalidRequestError(
-                    f"class_weight needs one class for each sample, and {label!r} is no such field "
-                    f"of {self._name!r}; leave it out, or name the field by label"
+                    f"class_weight needs one class for each sample, which {label!r} of "
+                    f"{self._name!r} does not hold; leave it out, or name the field with label"
                 )
         self._has_warned = False
 
@@ -75,12 +75,12 @@ class KerasElements:
         return self.arrange(fields, weights)
 
     def _require_samples(self, batch: Batch) -> None:
-        # TensorFlow takes a batch without rows; on JAX and torch the mean over none is NaN.
+        # TensorFlow accepts a batch without rows; on JAX and torch its mean is NaN.
         if self._as_tuple and not batch.mask.any():
             raise InvalidRequestError(
-                f"the batch at position {batch.start} of {self._name!r} has no sample that is left "
-                "when its empty slots are cut; give infeed.keras.generator(feed, mask=True), or "
-                "for bad samples the pipeline on_error: substitute"
+                f"the batch at position {batch.start} of {self._name!r} has only empty slots, all "
+                "cut, so no sample is left; use infeed.keras.generator(feed, mask=True), or "
+                "for bad samples set on_error: substitute in the pipeline"
             )
 
     def _warn(self) -> None:
@@ -88,7 +88,7 @@ class KerasElements:
             self._has_warned = True
             log.warning(
                 "%s: a batch has empty slots, which mask=True keeps: only "
-                "compile(weighted_metrics=...) leaves them out; metrics, the loss and predict "
+                "compile(weighted_metrics=...) ignores them; metrics, the loss and predict "
                 "count them. With mask=False they are cut, and all of these are exact",
                 self._name,
             )
@@ -115,7 +115,7 @@ def keras_arranger(
     inputs = [name for name in names if name != label]
     if not inputs:
         raise InvalidRequestError(
-            f"the pipeline has no field except {label!r}, so none is left as input; pass label=None"
+            f"the pipeline's only field is {label!r}, so there is no input; pass label=None"
         )
 
     def arrange(fields: dict[str, Any], weights: Any) -> Any:

@@ -1,7 +1,7 @@
 """Feed as a `keras.utils.PyDataset`, whose batches Keras takes by index.
 
-It begins again at 0 after it has taken one or two to build the model, in each epoch of a `fit`
-without `steps_per_epoch`, in each evaluation, and in each further call with the same generator.
+Keras restarts at index 0 after it has taken one or two batches to build the model, in each epoch of
+a `fit` without `steps_per_epoch`, in each evaluation, and in each later call with the generator.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from infeed_frameworks.keras.elements import KerasElements
 from infeed_frameworks.keras.feed_reader import Restarts, next_batch
 
 MAX_PEEKED = 2
-"""Batches that Keras takes to build a model: one, and one ahead of it on an accelerator. More would
-take other iterations for that, and repeat their batches."""
+"""Batches that Keras takes to build a model: one, and on an accelerator one ahead. A larger number
+would mistake other iterations for building, and repeat their batches."""
 
 
 class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
@@ -35,11 +35,11 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
         self._elements = elements
         self._steps, self._restarts = steps, restarts
         self._given = 0
-        """Batches that the current iteration has got."""
+        """Batches that the current iteration has received."""
         self._peeked: list[Batch] | None = []
         """The first batches, while Keras may have taken them to build the model; None later."""
         self._again: list[Batch] = []
-        """The first batches that the current iteration gets again."""
+        """The first batches, which the current iteration receives again."""
 
     @cached_property
     def num_batches(self) -> int | None:
@@ -59,19 +59,19 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
             self._begin()
         elif index != self._given:
             raise InvalidRequestError(
-                f"Keras takes the batches of the feed of {name!r} in another order, {index} after "
-                f"{self._given - 1}; give fit(..., shuffle=False)"
+                f"Keras takes the batches of the feed of {name!r} out of order, {index} after "
+                f"{self._given - 1}; call fit(..., shuffle=False)"
             )
         batch = self._next()
         if batch is None:
             raise FeedClosedError(
                 f"the feed of {name!r} has no batch after {index}, or was closed; if its length is "
-                f"unknown, give infeed.keras.generator(feed, steps={index or 1})"
+                f"unknown, use infeed.keras.generator(feed, steps={index or 1})"
             )
         return self._elements(batch)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the elements up to `steps` or to the feed's end, for a loop of one's own."""
+        """Yields the elements up to `steps` or the feed's end, for a custom loop."""
         self._begin()
         while self._given != self.num_batches and (batch := self._next()) is not None:
             yield self._elements(batch)
@@ -83,11 +83,11 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
         elif self._given:
             if not self._peeked:
                 raise InvalidRequestError(
-                    f"Keras begins again with the generator of {self._source.spec.name!r} after "
-                    f"{self._given} batches, and would get others. Further epochs of fit: give "
-                    "fit(..., steps_per_epoch=feed.steps_per_epoch), and infeed.connect as many "
-                    "epochs; validation_data: give infeed.keras.generator(feed, restart=True), of "
-                    "a feed with epochs=1; another call: give it a generator of its own"
+                    f"Keras restarts the generator of {self._source.spec.name!r} after "
+                    f"{self._given} batches, and would get others. For more epochs of fit, call "
+                    "fit(..., steps_per_epoch=feed.steps_per_epoch), and give infeed.connect as "
+                    "many epochs; for validation_data, use infeed.keras.generator(feed, "
+                    "restart=True) of a feed with epochs=1; for another call, another generator"
                 )
             self._again, self._peeked = self._peeked, None
         self._given = 0

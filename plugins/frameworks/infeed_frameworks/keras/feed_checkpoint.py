@@ -94,7 +94,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         if self._saved is not None and self._saved.epoch != epoch:
             raise InvalidRequestError(
                 f"fit begins with epoch {epoch}, but the checkpoint continues in epoch "
-                f"{self._saved.epoch}; give fit(..., initial_epoch=checkpoint.initial_epoch)"
+                f"{self._saved.epoch}; call fit(..., initial_epoch=checkpoint.initial_epoch)"
             )
         self._epoch, self._epoch_began = epoch, self._completed
 
@@ -109,10 +109,10 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         missing = batch + 1 - (self._completed - self._epoch_began)
         if missing - self._reader.complete(missing) >= self.model.steps_per_execution:
             raise InvalidRequestError(
-                f"fit has trained on more batches than the feed of {self._feed.spec.name!r} has "
-                "given, so its cursor would be wrong: make the FeedCheckpoint of the feed that fit "
-                "reads, before its generator, and leave out unbatch, batch, filter, skip and "
-                "shuffle between from_generator and fit"
+                f"fit has trained on more batches than the feed of {self._feed.spec.name!r} "
+                "delivered, so its cursor would be wrong: create the FeedCheckpoint for the feed "
+                "that fit reads, before its generator, and do not use unbatch, batch, filter, skip "
+                "or shuffle between from_generator and fit"
             )
         if self._is_epoch_end(batch):
             # The end of an epoch is saved after its validation, with the number of the next.
@@ -151,8 +151,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def _restore(self, saved: SavedRun) -> None:
         if Cursor.from_json(saved.state) != Cursor.from_json(self.state()):
             raise CursorError(
-                f"the checkpoint {saved.folder} is at position {saved.state['position']}, and the "
-                f"feed is not: it is at {self.state()}; connect with "
+                f"the checkpoint {saved.folder} is at position {saved.state['position']}, but the "
+                f"feed is at {self.state()}; connect with "
                 "state=FeedCheckpoint.saved_state(directory), or give another folder"
             )
         if self.model.optimizer is not None and not self.model.optimizer.built:

@@ -1,8 +1,8 @@
-"""Feed reader: the batches that Keras has taken of a feed, and those that it was trained on.
+"""Feed reader: the batches that Keras has taken from a feed, and those that it has trained on.
 
-TensorFlow and Keras take batches in advance, and throw some away: they build the model with some,
-and begin again. Once a training is tracked, a batch is kept until its step is complete, and the
-first iteration of a `fit` begins with the first one that is kept.
+TensorFlow and Keras take batches in advance and discard some: they use some to build the model,
+then restart. Once training is tracked, the reader keeps a batch until its step is complete, and
+the first iteration of a `fit` begins with the first kept batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FeedReader:
         self.batches_per_step = 1
         """Batches of a step; several if each replica of a strategy takes one."""
         self.completed: int | None = None
-        """Batches that were trained on; None if the training is not tracked."""
+        """Batches trained on; None if training is not tracked."""
         self.begun = 0
         """The first batch of the current iteration."""
         self.is_generator = False
@@ -65,8 +65,8 @@ class FeedReader:
         with self._lock:
             if iteration != self._iteration:
                 raise InvalidRequestError(
-                    f"another iteration over the feed of {feed.spec.name!r} has begun, which ended "
-                    "this one; give each loop, and validation_data, a feed of its own"
+                    f"another iteration over the feed of {feed.spec.name!r} has begun and ended "
+                    "this one; give each loop, and validation_data, its own feed"
                 )
             number, batch = self._next, None
             if number < self._end:
@@ -84,9 +84,9 @@ class FeedReader:
     def _check_position(self, feed: Feed, number: int) -> None:
         if self.completed is not None and feed.delivered != number:
             raise InvalidRequestError(
-                f"the feed of {feed.spec.name!r} has given {feed.delivered} batches, and fit has "
-                f"taken {number}, so the state of its FeedCheckpoint would be wrong; take none "
-                "beside fit, and after an interrupt connect again with that state"
+                f"the feed of {feed.spec.name!r} delivered {feed.delivered} batches, but fit took "
+                f"{number}, so the state of its FeedCheckpoint would be wrong; let only fit take "
+                "batches, and after an interrupt connect again with that state"
             )
 
     def complete(self, steps: int) -> int:
@@ -118,8 +118,8 @@ def next_batch(feed: Feed, *, first: bool) -> Batch | None:
     except StopIteration:
         if first and feed.delivered:
             raise FeedClosedError(
-                f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, and it "
-                "is read again: give infeed.connect as many epochs as fit has, and fit(..., "
+                f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, but it "
+                "is read again: give infeed.connect as many epochs as fit, and call fit(..., "
                 "steps_per_epoch=feed.steps_per_epoch); for validation_data, and evaluate under a "
                 "strategy, give generator or from_generator restart=True"
             ) from None
@@ -133,8 +133,8 @@ class Restarts:
     def __init__(self, feed: Feed) -> None:
         if feed.endless:
             raise InvalidRequestError(
-                f"restart=True: the feed of {feed.spec.name!r} is endless, so an evaluation of it "
-                "has no end; give infeed.connect epochs=1"
+                f"restart=True: the feed of {feed.spec.name!r} is endless, so its evaluation would "
+                "never end; give infeed.connect epochs=1"
             )
         self._first = self._current = feed
         self._has_begun = False

@@ -31,7 +31,7 @@ _WEIGHTS_FILE = "model.weights.h5"
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run as it was saved: its cursor, and the Keras epoch in which it continues."""
+    """A saved run: its cursor, and the Keras epoch in which it continues."""
 
     folder: Path
     state: Mapping[str, Any]
@@ -45,7 +45,7 @@ class SavedRun:
 
 
 def local_folder(directory: str | os.PathLike[str]) -> Path:
-    """Returns the path. Raises `InvalidRequestError` for what cannot be a local folder."""
+    """Returns the path. Raises `InvalidRequestError` if it cannot be a local folder."""
     if "://" in str(directory) or Path(directory).is_file():
         raise InvalidRequestError(
             f"directory must be a local folder, not {str(directory)!r}; elsewhere, save "
@@ -70,8 +70,8 @@ def newest_run(folder: Path) -> SavedRun | None:
 
 
 def save_run(run: SavedRun, save_weights: Callable[[str], None]) -> None:
-    """Saves a run in a subfolder of its folder, then removes older ones. A kill leaves the old one
-    or the new."""
+    """Saves a run in a subfolder of its folder, then removes older ones. After a kill, the old or
+    the new one is complete."""
     target = run.folder / f"epoch-{run.epoch:06}-position-{run.state['position']:016}"
     if target.exists():
         return

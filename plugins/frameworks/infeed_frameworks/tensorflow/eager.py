@@ -1,4 +1,4 @@
-"""Batches as tensors for a training loop of one's own, without `tf.data` and without copies."""
+"""Batches as tensors for a custom training loop, without `tf.data` and without copies."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def to_tensor(array: Array) -> tf.Tensor:
     """Returns an array as a tensor on the CPU, in the array's memory where TensorFlow can use it.
 
     Byte strings, and arrays that are read-only, not contiguous or not aligned, are copied. The
-    tensor keeps the array, so memory that a feed uses again is not used before the tensor is gone.
+    tensor keeps the array, so the feed does not use its memory again before the tensor is gone.
     """
     if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable:
         try:
             return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
         except (BufferError, tf.errors.InvalidArgumentError):
-            pass  # a type that DLPack or TensorFlow does not have
+            pass  # DLPack or TensorFlow lacks the type
     if array.dtype == np.object_:
         return tf.constant(array.tolist(), tf.string, array.shape)
     return tf.constant(array)

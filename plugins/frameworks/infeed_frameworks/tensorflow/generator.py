@@ -81,9 +81,9 @@ def from_generator(
             return elements(batch)
         if feed.steps is not None and reader.begun > first:
             raise InvalidRequestError(
-                f"an iteration over the feed of {feed.spec.name!r} lacks its first batches: one "
-                "before it took them, as Keras does under a strategy to build the model; give "
-                "from_generator(feed, restart=True), or fit a FeedCheckpoint"
+                f"an iteration over the feed of {feed.spec.name!r} lacks its first batches: an "
+                "earlier one took them, as Keras does under a strategy to build the model; use "
+                "from_generator(feed, restart=True), or give fit a FeedCheckpoint"
             )
         if restarts:
             restarts.end()

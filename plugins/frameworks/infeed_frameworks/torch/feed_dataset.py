@@ -1,8 +1,8 @@
 """Iterable dataset over feeds, for DataLoader, StatefulDataLoader, Lightning and Accelerate.
 
-An iteration is a pass of `epochs` epochs. One that was left early is continued by the next, and
-`set_epoch` chooses another. The position is the feed's, or in a training that confirms its steps
-what it has trained on; where that begins again, the dataset connects again at its position.
+An iteration is a pass of `epochs` epochs. The next iteration continues an unfinished one, and
+`set_epoch` chooses another. The position is the feed's, or, if the training confirms its steps, the
+last trained step's; a training that restarts makes the dataset connect again at its position.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore]
     """Iterates over passes of a pipeline as batches of tensors. It is its own iterator.
 
-    It connects when the first batch or `stats` is asked for, in the process that asks. Give it to a
-    loader with `batch_size=None` and without workers.
+    It connects at the first batch or `stats`, in the calling process. Give it to a loader with
+    `batch_size=None` and without workers.
     """
 
     def __init__(  # noqa: PLR0913 - a user's options, flat as in the other frameworks
@@ -63,7 +63,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         super().__init__()
         if isinstance(target, Feed):
             raise InvalidRequestError(
-                "FeedDataset takes the address of a server, and no feed; infeed.torch.connect "
+                "FeedDataset takes the address of a server, not a feed; infeed.torch.connect "
                 "takes one"
             )
         state = options.pop("state", None)
@@ -76,11 +76,11 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
             device, NamedFields(ids, mask, part, fields), channels_first
         )
         self._at = Pass()
-        """Where the feed has begun, or will."""
+        """Where the feed began or will begin."""
         self._has_state = False
         self._feed: Feed | None = None
         self._earlier: Stats | None = None
-        """The statistics of the feeds before."""
+        """The statistics of earlier feeds."""
         self._confirmed: int | None = None
         """Batches of the feed whose steps have ended; None if the caller does not confirm them."""
         self._has_ended = False
@@ -121,7 +121,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
 
     @property
     def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """The name of each class by its number, of each field whose classes have names."""
+        """Class names by field; a class's number is the index of its name."""
         return self._passes.classes
 
     def __len__(self) -> int:
@@ -139,7 +139,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         if loader is not None and not loader.use_stateful_dataloader:
             raise InvalidRequestError(
                 "the state of FeedDataset would count a batch that Accelerate has taken ahead of "
-                "the loop; pass the loader to no accelerator.prepare, or save its own state, with "
+                "the loop; do not pass the loader to accelerator.prepare, or save its state, with "
                 "DataLoaderConfiguration(use_stateful_dataloader=True)"
             )
         return self._position().to_json()
@@ -175,8 +175,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 self._move_to(self._passes.of_epoch(epoch, at))
         elif epoch and self._is_fresh:
             raise InvalidRequestError(
-                f"set_epoch({epoch}) of a new dataset without an end, which would begin at the "
-                "first batch again; give FeedDataset(..., epochs=1), or state=..."
+                f"set_epoch({epoch}) of a new endless dataset would begin at the first batch "
+                "again; use FeedDataset(..., epochs=1), or state=..."
             )
 
     def confirm(self, steps: int = 1) -> None:
@@ -230,7 +230,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         return self._has_ended or (steps is not None and self._taken >= steps)
 
     def _begin(self) -> None:
-        """Moves to where the iteration begins; raises `FeedClosedError` without a further pass."""
+        """Moves to the iteration's start; raises `FeedClosedError` if no pass is left."""
         if self.restart and not self._is_fresh:
             self._move_to(Pass())
             return

@@ -1,4 +1,4 @@
-"""Loaders of others that read a dataset: those that would lose, repeat or stack its batches."""
+"""Foreign loaders of a dataset: those that would lose, repeat or stack its batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_loader(caller: FrameType | None) -> None:
             f"FeedDataset in a worker process of DataLoader, one of {worker.num_workers}, each of "
             "which would read the whole feed; give num_workers=0: it prefetches already"
         )
-    # A DataLoader tells its dataset nothing of its batch size but by this name.
+    # Only this name reveals a DataLoader's batch size to its dataset.
     if caller is not None and caller.f_locals.get("auto_collation"):
         raise InvalidRequestError(
             "FeedDataset in a DataLoader with a batch size, which would stack whole batches; give "
@@ -40,7 +40,7 @@ def check_accelerate(dataset: object, shard: ShardChoice) -> None:
     ):
         raise InvalidRequestError(
             f"FeedDataset for {own} in a loader that Accelerate has prepared, which would lose "
-            "samples: it hands on a part of the ranks' batches; pass the loader to no "
+            "samples: it passes on part of the ranks' batches; do not pass the loader to "
             "accelerator.prepare (with the Trainer of transformers: return the dataset from "
             "get_train_dataloader)"
         )

@@ -57,7 +57,7 @@ class Passes:
     def __init__(self, target: str, pipeline: str, options: ConnectOptions) -> None:
         if options.get("steps") is not None:
             raise InvalidRequestError(
-                "FeedDataset reads passes, and takes no steps; infeed.torch.connect takes them"
+                "FeedDataset reads passes and does not take steps; infeed.torch.connect does"
             )
         check_target(target, options)
         self.target, self.pipeline, self.options = target, pipeline, options
@@ -159,9 +159,9 @@ class Passes:
         spec = self._fetched_plan().spec
         if not spec.sample_count or not spec.guarantee.can_resume:
             raise FeedClosedError(
-                f"the dataset of {spec.name!r} has one pass, because its number of samples is not "
-                "known, or they have no order; give as many epochs as there are to one iteration, "
-                "or restart=True to begin again with the first"
+                f"the dataset of {spec.name!r} has one pass, because its number of samples is "
+                "unknown or they have no order; give all epochs to one iteration, or restart=True "
+                "to begin again with the first"
             )
         return spec.sample_count
 

@@ -1,4 +1,4 @@
-"""Shard of a feed: the one that was given, or the rank in `torch.distributed`."""
+"""Shard of a feed: the user's, or the rank in `torch.distributed`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ShardChoice:
         """Raises `InvalidRequestError` if the process group was made after the connection."""
         if self._given is None and (shard := _group_shard()) not in (None, used):
             raise InvalidRequestError(
-                f"the batches so far are for {used}, and torch.distributed has since made this "
+                f"the batches so far are for {used}, but torch.distributed has since made this "
                 f"process {shard}; {_REMEDY}"
             )
 

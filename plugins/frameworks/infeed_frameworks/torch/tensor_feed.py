@@ -102,7 +102,7 @@ class TensorConverter:
         try:
             self._device = None if device is None else torch.device(device)
         except (RuntimeError, TypeError) as error:
-            raise InvalidRequestError(f"device {device!r} is none of PyTorch's: {error}") from None
+            raise InvalidRequestError(f"device {device!r} is unknown to PyTorch: {error}") from None
         self.fields = fields
         self._channels_first: Sequence[str] = ()
         if channels_first is not None:
@@ -110,14 +110,14 @@ class TensorConverter:
 
     def check(self, feed: Feed) -> None:
         """Raises `InvalidRequestError` as `NamedFields.check`, and for a field with channels first
-        that is no picture."""
+        that is not a picture."""
         self.fields.check(feed)
         spec = {field.name: field for field in self.fields.spec(feed)}
         for name in self._channels_first:
             if name not in spec or len(spec[name].shape) != 3 or spec[name].data_type == BYTES:
                 shapes = ", ".join(f"{x.name} {x.data_type}{[*x.shape]}" for x in spec.values())
                 raise InvalidRequestError(
-                    f"channels_first: {name!r} is no field [height, width, channels] of "
+                    f"channels_first: {name!r} is not a field [height, width, channels] of "
                     f"{feed.spec.name!r}; its fields: {shapes}"
                 )
 
@@ -144,7 +144,7 @@ def to_tensor(x: Array) -> Any:
         return x.tolist()
     if not x.flags.writeable:
         x = x.copy()
-    if x.dtype.name == "bfloat16":  # NumPy's is a type of ml_dtypes, which PyTorch does not know
+    if x.dtype.name == "bfloat16":  # NumPy's comes from ml_dtypes, which PyTorch does not know
         return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy(x)
 

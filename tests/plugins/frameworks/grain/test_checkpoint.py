@@ -173,7 +173,7 @@ def test_different_states_are_not_used_by_another_number(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, r"has no process_0-of-1\.json, nor another process"),
+        (None, r"has no process_0-of-1\.json and no file of another process"),
         ("", r"process_1-of-2\.json cannot be read: JSONDecodeError"),
         ("[1]", r"process_1-of-2\.json cannot be read: TypeError"),
     ],

@@ -138,7 +138,7 @@ def test_given_feed_is_iterated_once() -> None:
         iterator: FeedIterator = iter(given)
         assert iterator.feed is feed
         assert labels(iterator) == EXPECTED
-        with pytest.raises(infeed.InvalidRequestError, match="iterated once; give target"):
+        with pytest.raises(infeed.InvalidRequestError, match="iterated once; pass target"):
             iter(given)
         with pytest.raises(infeed.InvalidRequestError, match="cannot be replaced"):
             iterator.set_state(feed.state())
@@ -339,6 +339,6 @@ print(iterator.feed.shard)
 
 def test_processes_that_jax_learns_of_too_late_are_refused() -> None:
     printed = run(INITIALIZED_LATER)
-    assert "connected before jax.distributed was initialized" in printed
+    assert "before jax.distributed was initialized" in printed
     assert "give FeedDataset shard=" in printed
     assert printed.endswith("Shard(rank=1, world_size=2)\n")

@@ -47,7 +47,9 @@ def test_uneven_groups_are_refused_on_every_process(
 
 
 def test_process_without_a_device_is_refused() -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=r"process 2 has no .* on processes 0, 1;"):
+    with pytest.raises(
+        infeed.InvalidRequestError, match=r"process 2 has no .* spans processes 0, 1;"
+    ):
         shard_of(2, {0: {0}, 1: {1}})
 
 

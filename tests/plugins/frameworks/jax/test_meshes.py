@@ -131,11 +131,11 @@ def test_ranks_with_a_sharding_each_share_the_global_batch(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"global_batch_size": 10}, "10 is no multiple of 4, .* 4 data groups .*multiple is 12"),
+        ({"global_batch_size": 10}, "10 is not a multiple of 4, .* 4 data groups .*multiple is 12"),
         ({"batch_size": 6}, "a batch of 6 slots, 6 for each of 1 ranks, .* into the 4 data groups"),
         ({"global_batch_size": 0}, "global_batch_size must be from 1"),
-        ({"global_batch_size": 8, "batch_size": 8}, "both given"),
-        ({"ids": "label"}, "ids='label' is the name of a field"),
+        ({"global_batch_size": 8, "batch_size": 8}, "8 conflict: one counts"),
+        ({"ids": "label"}, "ids='label' is already a field"),
         ({"ids": "x", "mask": "x"}, "ids and mask must be two names"),
         ({"device_prefetch": -1}, "device_prefetch must be from 0"),
         ({"prefetch": 1}, "prefetch must be from 2 to 64"),

@@ -123,4 +123,4 @@ def test_other_shards_than_that_of_the_sharding_are_refused(results: list[dict[s
     for rank, result in enumerate(results):
         own = re.escape(f"{infeed.Shard(rank, 2)}")
         assert re.search(f"makes this one {own}; leave shard out", result["shard"]["error"])
-        assert re.search(f"this process is {own}; connect it with", result["feed"]["error"])
+        assert re.search(f"this process {own}; connect it with", result["feed"]["error"])

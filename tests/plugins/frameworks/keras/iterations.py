@@ -80,7 +80,7 @@ def test_restart_begins_where_the_feed_began() -> None:
 
 @pytest.mark.parametrize(("options", "steps"), [({"epochs": 1}, None), ({"epochs": 9}, 4), ({}, 4)])
 def test_another_evaluation_without_restart_is_refused(options: Any, steps: int | None) -> None:
-    remedy = r"validation_data: give infeed\.keras\.generator\(feed, restart=True\)"
+    remedy = r"validation_data, use infeed\.keras\.generator\(feed, restart=True\)"
     with connect(**options) as feed:
         assert len(fit(generator(feed), epochs=1, validation_steps=steps)) == 1
     with connect(**options) as feed, pytest.raises(ERRORS, match=remedy):
@@ -89,7 +89,7 @@ def test_another_evaluation_without_restart_is_refused(options: Any, steps: int 
 
 def test_further_epochs_of_a_feed_without_them_are_refused() -> None:
     model = counting_model()
-    remedy = r"further epochs of fit: give fit\(\.\.\., steps_per_epoch=feed\.steps_per_epoch\)"
+    remedy = r"more epochs of fit, call fit\(\.\.\., steps_per_epoch=feed\.steps_per_epoch\)"
     with connect(epochs=1) as feed, pytest.raises(ERRORS, match=f"(?i){remedy}"):
         model.fit(generator(feed), epochs=3, **QUIET)
     assert counts(model) == [1] * COUNT
@@ -108,7 +108,7 @@ def test_an_epoch_of_fit_is_one_of_the_feed(epochs: int | None) -> None:
 
 def test_an_order_of_keras_is_refused() -> None:
     keras.utils.set_random_seed(1)  # one order of 720 is the feed's
-    with connect(epochs=1) as feed, pytest.raises(ERRORS, match=r"give fit\(.*shuffle=False"):
+    with connect(epochs=1) as feed, pytest.raises(ERRORS, match=r"call fit\(.*shuffle=False"):
         counting_model().fit(generator(feed), verbose=0)
 
 

@@ -113,7 +113,7 @@ def test_fit_ends_with_a_finite_feed() -> None:
         history = model.fit(generator(feed), **QUIET)
         assert counts(model) == [2] * COUNT
         assert len(history.epoch) == 1
-        with pytest.raises(FeedClosedError, match="ended after 12 batches, and it is read again"):
+        with pytest.raises(FeedClosedError, match="ended after 12 batches, but it is read again"):
             model.fit(generator(feed), **QUIET)
 
 
@@ -129,7 +129,7 @@ def test_batch_taken_beside_a_checkpoint_is_refused() -> None:
     with connect() as feed:
         checkpoint = FeedCheckpoint(feed)
         next(feed)
-        with pytest.raises(InvalidRequestError, match="given 1 batches, and fit has taken 0"):
+        with pytest.raises(InvalidRequestError, match="delivered 1 batches, but fit took 0"):
             counting_model().fit(
                 generator(feed), steps_per_epoch=STEPS, callbacks=[checkpoint], **QUIET
             )
@@ -328,6 +328,6 @@ def test_a_generator_older_than_the_checkpoint_is_refused() -> None:
         options = {"callbacks": [FeedCheckpoint(feed)], "steps_per_epoch": 1, **QUIET}
         with pytest.raises(
             InvalidRequestError,
-            match="FeedCheckpoint of the feed that fit reads, before its generator",
+            match="FeedCheckpoint for the feed that fit reads, before its generator",
         ):
             counting_model().fit(batches, **options)

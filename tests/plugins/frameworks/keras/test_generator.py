@@ -95,7 +95,7 @@ def test_a_batch_of_bad_samples_alone_is_refused(fake: FakeTransport) -> None:
     with infeed.connect("fake", "fake", transport=fake, epochs=1, remainder="pad") as feed:
         batch = next(feed)
         batch.mask[:] = False
-        with pytest.raises(InvalidRequestError, match=r"position 0 of 'fake' has no sample"):
+        with pytest.raises(InvalidRequestError, match=r"position 0 of 'fake' has only empty slots"):
             KerasElements(feed, "label", mask=False, as_tuple=True)(batch)
 
 
@@ -111,8 +111,11 @@ def test_steps_end_a_generator_and_the_next_continues(fake: FakeTransport) -> No
     [
         ({"label": "lable"}, "no such field .did you mean 'label'"),
         ({"class_weight": {"cat": 2.0}}, "class_weight must be an integer"),
-        ({"class_weight": {1: 2.0}, "label": "image"}, "one class for each sample, and 'image' is"),
-        ({"ids": "image"}, "ids='image' is the name of a field of the pipeline already"),
+        (
+            {"class_weight": {1: 2.0}, "label": "image"},
+            "one class for each sample, which 'image' of",
+        ),
+        ({"ids": "image"}, "ids='image' is already a field of the pipeline"),
         ({"mask": 1}, "mask must be True or False"),
         ({"restart": 1}, "restart must be True or False"),
         ({"restart": True}, "is endless.*give infeed.connect epochs=1"),

@@ -38,7 +38,7 @@ def test_feed_can_be_given() -> None:
     with infeed.connect("fake", "fake", transport=fake()) as given:
         feed = FeedAdapter(given)
         assert feed.feed is given
-        with pytest.raises(infeed.InvalidRequestError, match="of a feed that was given"):
+        with pytest.raises(infeed.InvalidRequestError, match="of a connected feed"):
             feed.load_state(given.state())
         feed.close()
         with pytest.raises(infeed.FeedClosedError):
@@ -46,7 +46,7 @@ def test_feed_can_be_given() -> None:
 
 
 def test_feed_with_more_arguments_is_refused() -> None:
-    problem = "so pipeline, epochs, seed cannot"
+    problem = "cannot take pipeline, epochs, seed"
     with (
         infeed.connect("fake", "fake", transport=fake()) as given,
         pytest.raises(infeed.InvalidRequestError, match=problem),

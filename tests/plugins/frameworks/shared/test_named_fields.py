@@ -78,7 +78,7 @@ def test_empty_slots_that_would_count_are_refused(static: bool, shard: Shard, pr
 
 @pytest.mark.parametrize("option", ["ids", "mask", "part"])
 def test_name_of_a_field_is_refused(option: str) -> None:
-    problem = f"{option}='x' is the name of a field of the pipeline already; its fields: x"
+    problem = f"{option}='x' is already a field of the pipeline; its fields: x"
     with connect() as feed, pytest.raises(InvalidRequestError, match=problem):
         NamedFields(**{option: "x"}).check(feed)
 
@@ -97,9 +97,9 @@ def test_chosen_fields_are_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"fields": ("x", "lable")}, "'lable' is no field of 'fake'.*; its fields: x$"),
-        ({"fields": "x"}, r'fields must be names of fields, as \("image", "label"\), not \'x\''),
-        ({"fields": ()}, "fields must be names of fields"),
+        ({"fields": ("x", "lable")}, "'lable' is not a field of 'fake'.*; its fields: x$"),
+        ({"fields": "x"}, r'fields must be field names, such as \("image", "label"\), not \'x\''),
+        ({"fields": ()}, "fields must be field names"),
         ({"fields": ("x", 1)}, "fields must be a nonempty str"),
         ({"fields": ("x",), "mask": "kept"}, r"mask='kept' is not in fields=\('x',\)"),
     ],

@@ -148,7 +148,7 @@ def test_a_feed_that_was_given_cannot_be_restored(fake: FakeTransport, tmp_path:
     with infeed.connect("fake", "fake", transport=fake) as feed:
         checkpoint, manager = manage(infeed.tensorflow.connect(feed), tmp_path)
         path = manager.save()
-        with pytest.raises(InvalidRequestError, match="give target and pipeline"):
+        with pytest.raises(InvalidRequestError, match="pass target and pipeline"):
             checkpoint.restore(path)
 
 

@@ -191,7 +191,7 @@ def test_a_run_without_a_length_continues_within_an_epoch(
 def test_a_checkpoint_of_another_feed_is_refused() -> None:
     with connect() as feed, connect() as other:
         options = {"callbacks": [FeedCheckpoint(other)], "steps_per_epoch": STEPS, **QUIET}
-        with pytest.raises(InvalidRequestError, match="of the feed that fit reads"):
+        with pytest.raises(InvalidRequestError, match="for the feed that fit reads"):
             reset_model().fit(from_generator(feed), **options)
 
 
@@ -200,7 +200,7 @@ def test_a_dataset_of_smaller_batches_is_refused(steps_per_execution: int, tmp_p
     def dataset_of(feed: infeed.Feed) -> Any:
         return from_generator(feed).unbatch().batch(1)
 
-    problem = r"trained on more batches than .* leave out unbatch, batch, filter"
+    problem = r"trained on more batches than .* do not use unbatch, batch, filter"
     model = new_model(steps_per_execution=steps_per_execution)
     with pytest.raises(InvalidRequestError, match=problem):
         fit(tmp_path, dataset_of=dataset_of, model=model)
@@ -313,7 +313,7 @@ def test_a_feed_that_begins_elsewhere_is_refused(tmp_path: Path) -> None:
     fit(tmp_path, epochs=1)
     with (
         connect() as feed,
-        pytest.raises(CursorError, match="is at position 6, and the feed is not"),
+        pytest.raises(CursorError, match="is at position 6, but the feed is at"),
     ):
         reset_model().fit(
             from_generator(feed),

@@ -92,7 +92,7 @@ def test_state_with_a_batch_taken_ahead_is_refused(dispatch: bool | None, tmp_pa
     given, data = accelerator(dispatch_batches=dispatch), dataset()
     given.register_for_checkpointing(data)
     loader = given.prepare(DataLoader(data, batch_size=None))
-    remedy = "pass the loader to no accelerator.prepare"
+    remedy = "do not pass the loader to accelerator.prepare"
     for step, _ in enumerate(loader, 1):
         if step < STEPS:
             with pytest.raises(infeed.InvalidRequestError, match=remedy):

@@ -33,5 +33,5 @@ def test_passes_end_where_the_epochs_of_the_run_do(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_dataset_of_passes_takes_no_steps() -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=r"infeed\.torch\.connect takes them"):
+    with pytest.raises(infeed.InvalidRequestError, match=r"infeed\.torch\.connect does"):
         FeedDataset("-", "new", steps=(0, 1))

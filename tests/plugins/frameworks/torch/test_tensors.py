@@ -40,7 +40,7 @@ def test_byte_strings_are_lists_of_bytes() -> None:
 
 
 def test_unknown_device_is_refused() -> None:
-    with pytest.raises(infeed.InvalidRequestError, match="device 'gpu' is none of PyTorch's"):
+    with pytest.raises(infeed.InvalidRequestError, match="device 'gpu' is unknown to PyTorch"):
         first_batch({"x": np.arange(4)}, device="gpu")
 
 
@@ -72,9 +72,9 @@ def test_fields_are_a_tuple_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"fields": ("image", "lable")}, "'lable' is no field of 'fake' .did you mean 'label'"),
-        ({"channels_first": "image"}, r'channels_first must be names of fields, as \["image"\]'),
-        ({"channels_first": ["depth"]}, r"'depth' is no field .*depth uint8\[2, 3\]"),
+        ({"fields": ("image", "lable")}, "'lable' is not a field of 'fake' .did you mean 'label'"),
+        ({"channels_first": "image"}, r'channels_first must be field names, such as \["image"\]'),
+        ({"channels_first": ["depth"]}, r"'depth' is not a field .*depth uint8\[2, 3\]"),
         ({"channels_first": ["image"], "fields": ["label"]}, r"'image' .* fields: label int64\[\]"),
         ({"channels_first": ["images"]}, r"'images' .* fields: image uint8\[2, 3, 5\]"),
     ],

@@ -160,7 +160,7 @@ def test_samples_whose_targets_do_not_fit_are_bad(tmp_path: Path) -> None:
     options = f"transforms: {steps}, targets: {{boxes: {{boxes: {{pad: 1}}}}}}"
     report, *_ = scan(tmp_path, f"    {{source: {{arrays: x.npz}}, {options}, batch: 2}}")
     assert report.bad_samples == 1
-    assert "targets.boxes: pad: 1 rows at most" in report.bad_examples[0].message
+    assert "targets.boxes: pad: at most 1 rows" in report.bad_examples[0].message
     assert {found.field for found in report.ranges if found.stage == 0} == {
         *("image", "boxes", "boxes_count")
     }
