@@ -54,6 +54,7 @@ _GRPC_CALL = ("grpc_method", "grpc_status")
 _FAILED = "Slots of batches whose sample was bad, by action: raise, substitute or mask."
 _FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
 _STAGES = "Seconds that one batch spent in each stage: read, transform, encode or send."
+_PARTS = "Samples in the sent batches of a mixture of at most 256 parts, by part."
 _UNLOGGED = "Bad samples that could not be written to the quarantine log."
 _DURATION = "Duration of ended calls."
 _BYTES = "Bytes of the messages that were {} in an ended call.".format
@@ -72,6 +73,7 @@ EVENTS: tuple[Event, ...] = (
     (Gauge, "infeed_streams", "Open streams.", _PIPELINE),
     (Counter, "infeed_batches", "Batches that were sent completely.", _PIPELINE),
     (Counter, "infeed_samples", "Samples in the sent batches.", _PIPELINE),
+    (Counter, "infeed_part_samples", _PARTS, ("pipeline", "part")),
     (Counter, "infeed_sent_bytes", "Payload bytes of the sent batches.", _PIPELINE),
     (Counter, "infeed_bad_samples", _FAILED, ("pipeline", "action")),
     (Counter, "infeed_source_errors", _FAULTS, ("pipeline", "fault")),
@@ -97,10 +99,11 @@ class Metrics(Monitor):
         Info("infeed_build", "Versions of this process.", registry=self.registry).info(build)
         self._counted: dict[str, Any] = {}
         self._of_pipelines: list[tuple[Any, tuple[str, ...]]] = []
-        """The counted metrics of each pipeline, and their labels after the first."""
+        """The counted metrics of each pipeline, and their labels after the first, whose values are
+        known beforehand."""
         for kind, name, text, labels in events:
             self._counted[name] = metric = kind(name, text, labels, registry=self.registry)
-            if labels[0] == "pipeline":
+            if labels[0] == "pipeline" and _LABEL_VALUES.keys() >= {*labels[1:]}:
                 self._of_pipelines.append((metric, labels[1:]))
             elif labels[0] in _LABEL_VALUES:
                 for value in _LABEL_VALUES[labels[0]]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import part_numbers
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch
 from infeed_server.engines.base import Answer, shutting_down
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 
 MAX_PENDING_REQUESTS = 1024
 """Requests of one stream: with fewer, a trainer could ask less far ahead; more are an error."""
+
+MAX_COUNTED_PARTS = 256
+"""Parts of a source whose samples are counted: each is a series of the metrics."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class EncodedAnswer:
     """The end of its request in the stream of samples."""
     span: BatchSpan | None = None
     """The span of the batch, if it is traced."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Samples of each part that has some, if the source has parts, and not too many."""
 
 
 class BatchEncoder:
@@ -102,7 +110,16 @@ class BatchEncoder:
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
         size = batch.header.payload_size
-        return EncodedAnswer(messages, batch.message_count(), samples, size, position, span)
+        parts = _count_parts(stream.pipeline.parts, batch.header.sample_ids)
+        return EncodedAnswer(messages, batch.message_count(), samples, size, position, span, parts)
+
+
+def _count_parts(parts: Mapping[str, int], sample_ids: Sequence[int]) -> dict[str, int]:
+    if not 0 < len(parts) <= MAX_COUNTED_PARTS:
+        return {}
+    numbers = part_numbers(parts, np.array(sample_ids, np.int64))
+    counts = np.bincount(numbers[numbers >= 0]).tolist()
+    return {part: count for part, count in zip(parts, counts, strict=False) if count}
 
 
 _Item: TypeAlias = "Future[EncodedAnswer] | Exception | None"

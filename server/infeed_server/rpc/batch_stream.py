@@ -199,6 +199,8 @@ class _Stream:
                     monitor = self._streams.instrument.monitor
                     monitor.count("infeed_batches", self.name)
                     monitor.count("infeed_samples", self.name, amount=encoded.samples)
+                    for part, samples in encoded.parts.items():
+                        monitor.count("infeed_part_samples", self.name, part, amount=samples)
                     monitor.count("infeed_sent_bytes", self.name, amount=encoded.payload_bytes)
                     record_stage(monitor, self.name, "send", begin, encoded.span)
                 if encoded.span is not None:

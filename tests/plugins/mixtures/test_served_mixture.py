@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.client.waiting import until
 from typer.testing import CliRunner
 
 import infeed
@@ -41,8 +42,12 @@ def whole(target: str, **options: Any) -> list[infeed.Batch]:
 
 
 def test_a_mixture_is_served_by_weight(serve: Any, text: str) -> None:
-    target = str(serve(text).address)
+    server = serve(text)
+    target = str(server.address)
     batches = whole(target, epochs=2)
+    read = server.instrument.monitor.registry.get_sample_value
+    names = [{"pipeline": "both", "part": part} for part in WEIGHTS]
+    until(lambda: [read("infeed_part_samples_total", labels) for labels in names] == [192, 64])
     x = np.concatenate([batch["x"] for batch in batches])
     source = np.concatenate([batch.source for batch in batches])
     assert [batch.epoch for batch in batches] == [0] * 16 + [1] * 16

@@ -34,9 +34,11 @@ def test_event_of_a_pipeline_is_counted(metrics: Metrics):
     for amount in (1, 2, -1):
         metrics.count("infeed_streams", "p", amount=amount)
     metrics.count("infeed_samples", "p", amount=64)
+    metrics.count("infeed_part_samples", "p", "web", amount=48)
     metrics.count("infeed_bad_samples", "p", "mask")
     metrics.count("infeed_source_errors", "p", "changed")
     after = values(metrics)
+    assert after["infeed_part_samples_total{part=web,pipeline=p}"] == 48
     for name, count in {
         "infeed_streams{pipeline=p}": 2,
         "infeed_samples_total{pipeline=p}": 64,
@@ -91,6 +93,7 @@ def test_totals_are_sums_of_the_registry_by_pipeline(metrics: Metrics):
         metrics.count(f"infeed_{name}", "train", amount=amount)
     metrics.count("infeed_bad_samples", "train", "mask")
     metrics.count("infeed_bad_samples", "train", "raise")
+    metrics.count("infeed_part_samples", "train", "web")
     metrics.count("infeed_source_errors", "train", "storage")
     metrics.count("infeed_streams", "train")
     metrics.measure("infeed_stage_seconds", 0.5, "train", "read")

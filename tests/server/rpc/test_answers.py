@@ -30,9 +30,8 @@ SPEC = (FieldSpec("x", "uint8", (2,)),)
 class FakeStream:
     """Encodes batches of `SPEC`; waits for `may_encode` before each."""
 
-    pipeline = SimpleNamespace(name="p")
-
     def __init__(self) -> None:
+        self.pipeline = SimpleNamespace(name="p", parts={})
         self.may_encode = threading.Event()
         self.may_encode.set()
 
@@ -74,6 +73,24 @@ def test_encoding_does_not_block_the_engine(encoder: BatchEncoder, stream: Any) 
     assert not encoded.done()
     stream.may_encode.set()
     assert encoded.result(60).samples == 2
+
+
+@pytest.mark.parametrize(
+    ("parts", "counts"),
+    [
+        ({"web": 5, "none": 0, "books": 9}, {"web": 1, "books": 1}),
+        ({"web": 4, "books": 9}, {"books": 2}),
+        ({str(number): 1 for number in range(256)}, {"4": 1, "5": 1}),
+        ({str(number): 1 for number in range(257)}, {}),
+        ({}, {}),
+    ],
+)
+def test_samples_are_counted_by_part(
+    encoder: BatchEncoder, stream: Any, parts: dict[str, int], counts: dict[str, int]
+) -> None:
+    stream.pipeline.parts = parts
+    encoded = encoder.encode(stream, REQUEST, done_future(batch())).result(60)
+    assert encoded.parts == counts
 
 
 def test_cancelled_answer_cancels_the_encoding(encoder: BatchEncoder, stream: Any) -> None:
