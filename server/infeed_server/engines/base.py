@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Trainer:
     """The peer of a stream: rank `rank` of `world_size`. All its streams have the same `feed_id`.
-    `job_name` is the job that the trainer takes part in, where the engine has jobs; empty: its own.
-    `remainder` None is the pipeline's."""
+    `job_name` is the job that the trainer joins, if the engine has jobs; empty: its own.
+    `remainder` None means the pipeline's."""
 
     rank: int = 0
     world_size: int = 1
@@ -40,8 +40,8 @@ RunKey = tuple[int, Lineage]
 @dataclass(frozen=True)
 class Request:
     """The positions [start, start + count) of the stream under `seed`, in `slots` slots. The answer
-    is `EndOfData` where data of unknown length has fewer than `min_position_count` positions (0:
-    start + 1). Where the data ends before `step_end`, the batch has its length."""
+    is `EndOfData` if data of unknown length has fewer than `min_position_count` positions (0: start
+    + 1). If the data ends before `step_end`, the batch states its length."""
 
     seed: int
     start: int
@@ -64,7 +64,7 @@ class Request:
 class HostBatch:
     """A batch in memory, in the wire spec: arrays by field, slots first. `sample_ids` is
     int64[slots], -1 in an empty slot; `mask` is bool[slots]. `position_count` is the length of the
-    data where it ends before the request's `step_end`. `payloads` belong to a batch that several
+    data if it ends before the request's `step_end`. `payloads` are those of a batch that several
     streams send."""
 
     start: int
@@ -133,11 +133,11 @@ class Session(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Drops the requests without an answer."""
+        """Drops unanswered requests."""
 
 
 class Engine(ABC):
-    """Serves one pipeline. What only some engines know is in `capabilities`."""
+    """Serves one pipeline. `capabilities` has what only some engines know."""
 
     has_jobs: bool = False
     """Whether trainers can share batches as a job, by its name."""
@@ -161,7 +161,7 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends all work; pending requests fail with `ServerUnavailableError`."""
+        """Stops all work; pending requests fail with `ServerUnavailableError`."""
 
 
 def mean_string_bytes(answer: Answer) -> int:

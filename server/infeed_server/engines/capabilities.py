@@ -1,4 +1,4 @@
-"""Capabilities of some engines: an order of samples that is known."""
+"""Capabilities of some engines: a known order of samples."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class RandomAccess(Protocol):
         cannot have."""
 
     def bad_samples(self) -> list[dict[str, Any]]:
-        """Returns the last bad samples for JSON, the last one first."""
+        """Returns the latest bad samples for JSON, newest first."""
 
     def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
         """Returns the file of a sample and its offset there in bytes; None where unknown."""
 
 
 def random_access(engine: Engine) -> RandomAccess:
-    """Returns the engine. Raises `InvalidRequestError` where its order is not known."""
+    """Returns the engine. Raises `InvalidRequestError` if its order is unknown."""
     if isinstance(engine, RandomAccess):
         return engine
     raise InvalidRequestError(
@@ -41,7 +41,7 @@ def random_access(engine: Engine) -> RandomAccess:
 
 
 def requires_other_engine(engine: Engine, what: str) -> InvalidRequestError:
-    """Returns the error for something that a trainer asked for, and the engine does not have."""
+    """Returns the error for a feature that a trainer requests and the engine lacks."""
     return InvalidRequestError(
         f"{engine.spec.name!r} has no {what}: this server makes its batches itself, with the local "
         "engine; read it with infeed.connect(...), or start the server with an --engine that has "

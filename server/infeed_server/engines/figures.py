@@ -28,4 +28,4 @@ class Figures:
     pictures: Mapping[str, int] = field(default_factory=dict)
     """Pictures by decoder, `native` or `tensorflow`."""
     decoder: str = ""
-    """What the native decoder makes, or why TensorFlow decodes; empty without pictures."""
+    """The native decoder's share, or why TensorFlow decodes; empty without pictures."""

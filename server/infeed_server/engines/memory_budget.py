@@ -1,7 +1,7 @@
 """The memory budget for unsent batches: one limit in bytes for all streams of a server.
 
-A stream may always hold two batches of any size: each makes progress however little is free, and
-none ever waits for another. Beyond that, what it holds with the next batch must not exceed an
+A stream may always hold two batches of any size, so each makes progress even with no free bytes,
+and none ever waits for another. Beyond that, its batches including the next must not exceed an
 eighth of the free bytes. So all streams together hold at most the budget, plus two batches each,
 and stalled streams never use up the free bytes.
 """
@@ -19,10 +19,10 @@ MIN_BATCHES = 2
 """Batches that a stream may always hold, of any size: one is made while the other is sent."""
 
 MAX_BATCHES = 16
-"""Batches that a stream may hold, however small they are: more would not make it faster."""
+"""Maximum batches that a stream may hold, even small ones: more would not make it faster."""
 
 MAX_STREAM_BYTES = 256 << 20
-"""Bytes that one stream may hold, however many are free."""
+"""Maximum bytes that one stream may hold, even if more are free."""
 
 _FREE_DIVISOR = 8
 """A stream may hold the free bytes divided by this."""
@@ -34,12 +34,12 @@ def default_limit() -> int:
 
 
 class MemoryBudget:
-    """Bytes of all streams' batches that are in progress or not sent. Thread-safe."""
+    """Bytes of all streams' batches in progress or not yet sent. Thread-safe."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self.kept_limit = limit // 2
-        """Bytes of batches that are kept for further streams; they are used bytes, too."""
+        """Bytes of batches kept for other streams; they count as used, too."""
         self.clock = clock
         self.used = self._kept = self.reserved = 0
         self.quotas: set[StreamQuota] = set()
@@ -53,7 +53,7 @@ class MemoryBudget:
         return quota
 
     def keep(self, size: int) -> bool:
-        """Takes memory for a batch that is kept. Returns False where there is none for now."""
+        """Takes memory for a batch to keep. Returns False if there is none now."""
         with self.lock:
             fits = self._kept + size <= self.kept_limit and self.used + size <= self.limit
             if fits:
@@ -62,8 +62,8 @@ class MemoryBudget:
             return fits
 
     def reserve(self, size: int, held: int) -> bool:
-        """Takes memory for one that holds `held` bytes already, by the same share of what is free
-        as streams have. Returns False where there is none for now."""
+        """Takes memory for a holder of `held` bytes, with a stream's limit on its share of the free
+        bytes. Returns False if there is none now."""
         with self.lock:
             fits = held + size <= (self.limit - self.used) // _FREE_DIVISOR
             self.used += size * fits
@@ -71,13 +71,13 @@ class MemoryBudget:
             return fits
 
     def release(self, size: int) -> None:
-        """Gives back what `reserve` took."""
+        """Releases memory that `reserve` took."""
         with self.lock:
             self.used -= size
             self.reserved -= size
 
     def drop(self, size: int) -> None:
-        """Gives back the memory of a batch that was kept."""
+        """Releases the memory of a batch that was kept."""
         with self.lock:
             self._kept -= size
             self.used -= size
@@ -117,7 +117,7 @@ class StreamQuota:
                 self._batch_bytes = size
 
     def try_acquire(self) -> bool:
-        """Acquires one more batch. Returns False where the stream may hold no more for now."""
+        """Acquires one more batch. Returns False if the stream may not hold more now."""
         with self._budget.lock:
             if self not in self._budget.quotas:
                 return False
@@ -141,8 +141,8 @@ class StreamQuota:
                 self._budget.used -= self._batch_bytes
 
     def held_seconds(self) -> dict[str, float]:
-        """Returns the time so far in which the stream had a request and held as many batches as it
-        may, and in which only the server's limit was the reason; by the names in a report."""
+        """Returns the time in which the stream had a request but held its maximum of batches, and
+        the part of it due only to the server's limit; by the names in a report."""
         with self._budget.lock:
             full, shortage = self._full.seconds(), self._shortage.seconds()
             return {"unsent_seconds": full, "shortage_seconds": shortage}

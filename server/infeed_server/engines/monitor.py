@@ -1,4 +1,4 @@
-"""The monitor: what engines and calls report, to be counted."""
+"""The monitor: counts and durations that engines and calls report."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Stage = Literal["read", "transform", "encode", "send"]
 
 
 Refusal = Literal["streams", "calls", "unauthenticated", "stopping"]
-"""The reason for which a call is refused. `streams`, `calls`: over a limit. `unauthenticated`: no
-valid token. `stopping`: the server ends."""
+"""The reason for refusing a call. `streams`, `calls`: over a limit. `unauthenticated`: no valid
+token. `stopping`: the server ends."""
 
 Fault = Literal["changed", "damaged", "storage"]
-"""Why data cannot be read: its files are other ones, or damaged, until the server is restarted; or
+"""Why data cannot be read: its files have changed or are damaged, until the server restarts; or
 storage has a fault, which can pass."""
 
 
 def fault_of(error: SourceError) -> Fault:
-    """Returns what is wrong: `changed` and `damaged` data stay so until the server restarts."""
+    """Returns the kind of fault: `changed` and `damaged` data stay so until the server restarts."""
     fault = error.metadata.get("fault")
     return "changed" if fault == "changed" else "damaged" if fault == "damaged" else "storage"
 
@@ -36,7 +36,7 @@ LabelledValues = Mapping[tuple[str, ...], float]
 
 
 class Monitor:
-    """Events and values, to be shown as metrics; ignores them. Every method is cheap and
+    """Receiver of events and values for metrics; this one ignores them. Every method is cheap and
     thread-safe."""
 
     def count(self, metric: str, *labels: str, amount: float = 1) -> None:
@@ -48,15 +48,15 @@ class Monitor:
     def expose(
         self, metric: str, text: str, read: Callable[[], LabelledValues], *labels: str
     ) -> None:
-        """Shows what a quick function returns, whenever it is asked for: a counter where the name
-        ends with `_total`, else a gauge."""
+        """Exposes the result of a quick function at every scrape: a counter if the name ends with
+        `_total`, else a gauge."""
 
 
 def record_stage(
     monitor: Monitor, pipeline: str, stage: Stage, began_at: float, span: BatchSpan | None
 ) -> None:
-    """Records a stage that ends now, also in the span of a batch that is traced. `began_at` is
-    `time.perf_counter()` then."""
+    """Records a stage that ends now, also in the span of a traced batch. `began_at` is
+    `time.perf_counter()` at its begin."""
     seconds = time.perf_counter() - began_at
     trace_id = "" if span is None else span.trace_id
     monitor.measure("infeed_stage_seconds", seconds, pipeline, stage, trace_id=trace_id)

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 PipelineState = Literal["no_request", "no_budget", "source", "transform", "repair"]
 """What a pipeline waits for: a request; a stream that may hold another batch; the source; the
-transforms, with the work on them; or the examination of bad samples alone."""
+transforms, including their work; or only the examination of bad samples."""
 
 STATES: tuple[PipelineState, ...] = get_args(PipelineState)
 
@@ -17,7 +17,7 @@ StateSeconds = Mapping[PipelineState, float]
 
 
 class Stopwatch:
-    """Adds up the time in which something was so. Not thread-safe."""
+    """Adds up the time in which a condition held. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class Stopwatch:
         self._since: float | None = None
 
     def set(self, is_so: bool) -> None:
-        """Notes whether it is so from now on."""
+        """Sets whether the condition holds from now on."""
         self._total = self.seconds()
         self._since = self._clock() if is_so else None
 
@@ -35,7 +35,7 @@ class Stopwatch:
 
 
 class StateClock:
-    """Adds up the time in each state; the states follow each other without a gap. Thread-safe."""
+    """Adds up the time in each state, without gaps between states. Thread-safe."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class StateClock:
 
     def update(self) -> None:
         """Reads the state again; called after everything that may have changed it."""
-        with self._lock:  # held while the state is read: the last one to read it must win
+        with self._lock:  # held while reading the state: the last reader must win
             if (state := self._current()) != self._state:
                 now = self._clock()
                 self._seconds[self._state] += now - self._since
                 self._state, self._since = state, now
 
     def seconds(self) -> StateSeconds:
-        """Returns the time in each state so far, with the current one."""
+        """Returns the time in each state so far, including the current one."""
         with self._lock:
             current = self._clock() - self._since
             return {**self._seconds, self._state: self._seconds[self._state] + current}

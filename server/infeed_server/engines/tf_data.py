@@ -1,4 +1,4 @@
-"""Datasets of tf.data: options for the CPUs and the memory of this process, not the host's, and an
+"""Datasets of tf.data: options for this process's CPUs and memory instead of the host's, and an
 iterator whose close never blocks."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tensorflow as tf
 from infeed_server.processes import cgroup
 
 RAM_BUDGET_DIVISOR = 8
-"""tf.data may buffer the memory of this process divided by this, for each iterator."""
+"""Each iterator of tf.data may buffer this process's memory divided by this."""
 
 
 def graph_options() -> tf.data.Options:
@@ -38,8 +38,8 @@ def graph_options() -> tf.data.Options:
 
 
 def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the samples of batches. TensorFlow's `unbatch` ends the process for a batch of
-    samples without a number: of shape [8, 0]."""
+    """Returns the samples of batches. TensorFlow's `unbatch` aborts the process for a batch of
+    empty samples, such as shape [8, 0]."""
     parts = tf.nest.flatten(batches.element_spec)
     if all(part.shape[1:].num_elements() for part in parts):
         return batches.unbatch()
@@ -47,15 +47,15 @@ def unbatched(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 _END_TIMEOUT_SECONDS = 2.0
-"""Time that the end of a process waits for threads in TensorFlow: with less, one within frames of
-C++ may meet the end of the interpreter, which aborts the process."""
+"""Time that an ending process waits for threads in TensorFlow: with less, the interpreter may end
+while a thread is in C++ frames, which aborts the process."""
 
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-"""The threads that are in TensorFlow."""
+"""Threads that may be in TensorFlow."""
 
 
 def start_thread(name: str, target: Callable[..., object], *arguments: object) -> None:
-    """Starts a thread that reads a dataset: the end of the process waits a moment for it."""
+    """Starts a thread that reads a dataset; an ending process waits a moment for it."""
     thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
     thread.start()
     _threads.add(thread)  # a thread that has not started cannot be joined
@@ -72,9 +72,9 @@ def _wait_for_threads() -> None:
 
 
 class TfIterator:
-    """An iterator over a dataset; it must be closed. TensorFlow's iterators can take up to a minute
-    to be destroyed: when their autotuning thread has just gone to sleep, it misses the request to
-    end. So a thread of its own destroys them."""
+    """An iterator over a dataset; it must be closed. Destroying one of TensorFlow's iterators can
+    take up to a minute: an autotuning thread that has just gone to sleep misses the request to end.
+    So a separate thread destroys them."""
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         # The only reference, so that `clear` destroys the iterator.
@@ -84,7 +84,7 @@ class TfIterator:
         return self
 
     def __next__(self) -> Any:
-        """Returns the next element. An error of TensorFlow need not be the end."""
+        """Returns the next element. Iteration may continue after an error of TensorFlow."""
         try:
             return next(self._only[0])
         except Exception as error:  # noqa: BLE001 - raised again, without its frames

@@ -1,4 +1,5 @@
-"""Class folders and tables of several pipelines: one class has one number in all of them."""
+"""Class folders and tables of several pipelines: a class must have the same number in all of
+them."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _MAX_NAMED = 30
 
 
 def class_folder_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[Finding]:
-    """Yields the sources whose folders, or whose table with classes, would number a class otherwise
-    than those before. With one such source, nothing is listed."""
+    """Yields the sources whose folders, or whose table with classes, number a class differently
+    from earlier sources. A single source is not listed."""
     sources = [
         (("pipelines", name, *path), source)
         for name, pipeline in pipelines.items()
@@ -50,7 +51,7 @@ def class_folder_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[Finding
 
 
 def _table_classes(source: ImagesSource) -> Names:
-    """Returns the classes of a source's table; none if it has no list of them."""
+    """Returns the classes of a source's table; empty if it lists none."""
     return source.labels.classes if isinstance(source.labels, TableLabels) else ()
 
 
@@ -59,8 +60,8 @@ def _place(source: ImagesSource) -> str:
 
 
 def _remedy(own: Names, other: Names, everything: Iterable[Names], source: ImagesSource) -> str:
-    """Returns what to write: one list for parts of one data set, which have a class in common, and
-    else two."""
+    """Returns what to write: one list for parts of one data set, which have a class in common, else
+    two lists."""
     if {*own}.isdisjoint(other):
         return (
             f"they have no class in common, so give each its own list: here {_as_list(own)}, there "

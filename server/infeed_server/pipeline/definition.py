@@ -35,8 +35,8 @@ def _needs_global(order: str, info: ValidationInfo) -> str:
 class Shuffle(Definition):
     """The order of samples.
 
-    With `mode: window` the samples of a window are in a few blocks, so reads are near each other,
-    and neighbouring small records are read together.
+    With `mode: window`, the samples of a window come from a few blocks, so reads are close to each
+    other, and neighbouring small records are read together.
     """
 
     mode: Literal["global", "window", "none"] = "global"
@@ -62,15 +62,16 @@ SampleName = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
 
 
 class Remove(Definition):
-    """The samples that a pipeline leaves out."""
+    """The samples that a pipeline removes."""
 
     samples: PathString | Annotated[tuple[SampleName, ...], BeforeValidator(as_tuple)]
-    """Ids and file names, or the path of a text file with one in a line, and why behind ` # `. A
-    name is the end of the path of a sample's file, from a folder on. Add new ones at the end: runs
-    count them."""
+    """Ids and file names, or the path of a text file with one per line, followed by ` # ` and the
+    reason. A name is the end of a sample's file path, from any folder on. Add new entries at the
+    end: runs count them."""
     then: Literal["substitute", "shrink"] = "substitute"
-    """What its slots have: another sample, which its key decides, so that all other slots stay
-    bit-identical; or `shrink`: epochs are shorter, and their last samples fill the holes."""
+    """What fills their slots: another sample, chosen by the removed one's key, so that all other
+    slots stay bit-identical; or `shrink`: epochs become shorter, and their last samples fill the
+    holes."""
 
     def resolve(self, base: Path) -> Remove:
         """Returns the same with a relative path resolved against a directory."""
@@ -83,8 +84,8 @@ class BatchOptions(Definition):
     size: Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
     """Slots of a batch; a trainer may choose another size."""
     remainder: Remainder = "drop"
-    """At the end of the last epoch: drop the samples that do not fill a batch on every rank, or pad
-    with empty slots; a trainer may choose the other."""
+    """At the end of the last epoch, drop the samples that do not fill a batch on every rank, or pad
+    with empty slots; a trainer may override it."""
 
     def check(self, sample_count: int) -> None:
         """Raises `ConfigError` if an epoch has no batch."""
@@ -142,7 +143,7 @@ class Pipeline(HasSource):
         BeforeValidator(as_tuple),
         Field(examples=["[{images: data/more}]"]),
     ] = ()
-    """More sources, whose samples are behind the first one's. They have the same columns."""
+    """More sources with the same columns, whose samples follow those of the first."""
     remove: RemoveOption = None
     """Samples to leave out: the path of a file, a list of ids and file names, or [more
     options](samples.md#removed-samples)."""
@@ -154,18 +155,19 @@ class Pipeline(HasSource):
     transforms: TransformList = ()
     """Steps on each sample, applied in this order."""
     targets: Annotated[Targets, Field(examples=["{boxes: boxes}"])] = {}  # noqa: RUF012 - immutable
-    """What fields show of a picture, `{mask: mask, boxes: {boxes: xyxy}, points: keypoints}`: a
+    """Fields that belong to a picture, `{mask: mask, boxes: {boxes: xyxy}, points: keypoints}`: a
     transform that moves the picture moves these [targets](targets.md) by the same draw."""
     batch: Annotated[BatchOptions | None, BeforeValidator(_with_size)] = None
     """Batch options, or the size alone; required unless the elements of a `dataset` are batches."""
     on_error: OnError = "raise"
-    """Treatment of bad samples, which cannot be read or transformed."""
+    """Treatment of bad samples: those that cannot be read or transformed."""
     quarantine: str | None = None
     """Path of the log of bad samples, one JSON object per line; the default is
     `quarantine/NAME.jsonl` in the working directory."""
 
     def linked(self, pipelines: Mapping[str, Pipeline]) -> Pipeline:
-        """Returns the pipeline with others that its source names. Raises `ConfigError`."""
+        """Returns the pipeline linked with the others that its source names. Raises
+        `ConfigError`."""
         return self.model_copy(update={"source": self.source.linked(pipelines)})
 
     def resolve(self, base: Path) -> Pipeline:
@@ -181,7 +183,7 @@ class Pipeline(HasSource):
         return self.model_copy(update=update)
 
     def open(self, progress: ProgressCallback | None = None) -> Source:
-        """Opens the source, with the added ones. Raises `SourceError` and `ConfigError`. A file
-        that ends within a record is an error at once, unless bad samples are tolerated."""
+        """Opens the source and the added ones. Raises `SourceError` and `ConfigError`. A file that
+        ends within a record is an error here, unless bad samples are tolerated."""
         keep_damaged = self.on_error != "raise"
         return open_sources((self.source, *self.add), progress, keep_damaged=keep_damaged)

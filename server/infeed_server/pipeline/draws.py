@@ -1,4 +1,4 @@
-"""The names of draws: by these, not by its place, a random transform has its key."""
+"""Names of draws: the key of a random transform depends on its name, not on its place."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from infeed_server.transforms.base import RandomTransform, Transform
 
 
 def name_draws(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
-    """Returns the transforms, each random one with the name of its draws: the one that is given, or
-    its own and its number among those without. Raises `ConfigError` for a name of two transforms,
-    or of one that draws nothing, and `UserCodeError`."""
+    """Returns the transforms with the names of their draws: the given name, or the transform's and
+    its number among the unnamed ones. Raises `ConfigError` for a name that two transforms share, or
+    of one that draws nothing, and `UserCodeError`."""
     unnamed: Counter[str] = Counter()
     places: dict[str, int] = {}
     named: list[Transform] = []

@@ -1,8 +1,8 @@
 """The fingerprint of a pipeline: a hash of everything that changes the bits of its batches.
 
-The transforms of infeed give the same bits with all kernels of TensorFlow, as a test measures. So
-the selection of kernels is part of the fingerprint only of pipelines with a function of the user,
-which can call any kernel.
+infeed's transforms give the same bits with all TensorFlow kernels, as a test checks. So the
+fingerprint includes the selection of kernels only if the pipeline has a user's function, which can
+call any kernel.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import tensorflow as tf
 
 ALGORITHM = 5
-"""Incremented when infeed itself changes the order, keys or the result of a transform. It is the
-begin of a fingerprint, by which a trainer knows the cursors of another one."""
+"""Incremented when infeed itself changes the order, keys or the result of a transform. Fingerprints
+begin with it, so a trainer recognizes a cursor of another version."""
 
 _XLA_VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS")
 
@@ -29,7 +29,7 @@ _ONEDNN_VARIABLE = re.compile(
 )
 
 _ISA_FLAG = re.compile(r"avx\w*|amx\w*|fma|sve\w*|asimd\w*|bf16|i8mm")
-"""Flags of the processor that oneDNN chooses kernels by."""
+"""Processor flags by which oneDNN chooses kernels."""
 
 
 def fingerprint(**parts: Any) -> str:
@@ -48,9 +48,9 @@ def fingerprint(**parts: Any) -> str:
 def kernel_selection(
     environment: Mapping[str, str] = os.environ, cpuinfo: str | None = None
 ) -> dict[str, Any]:
-    """Returns JSON values that differ where the same operation may give other bits. The instruction
-    set matters to oneDNN only: TensorFlow's other kernels are compiled for one. It is read from
-    `cpuinfo`, by default this machine's."""
+    """Returns JSON values that differ between machines where an operation may give different bits.
+    The instruction set matters to oneDNN only: TensorFlow's other kernels are compiled for one. It
+    is read from `cpuinfo`, by default this machine's."""
     from tensorflow.python.util import _pywrap_util_port  # noqa: PLC0415 - it loads TensorFlow
 
     selected: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Some samples of a source, as a plan looks at them."""
+"""First samples of a source, which the plan inspects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FirstSamples:
         self._source = source
 
     def values(self, steps: Sequence[Step], name: str) -> list[npt.NDArray[Any]]:
-        """Returns a field behind the steps. Only what it is made from is computed."""
+        """Returns a field after the steps, and computes only what it depends on."""
         make = sample_function(self._source, steps)
 
         def field(columns: Sample, key: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Names of classes behind the transforms."""
+"""Class names after the transforms."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from infeed_server.sources.class_names import class_conflict
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 256 << 10
-"""Bytes of all names of a pipeline: a trainer receives them in one message, and more are names of
-samples."""
+"""Maximum bytes of a pipeline's class names: a trainer receives them in one message, and more would
+be names of samples, not classes."""
 
 
 def followed_classes(
     source: Source, origins: Mapping[str, str], finish: Sequence[FinishTransform] = ()
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the names of the classes of each field, also of those that `finish` makes; `origins`
-    has its field of the source."""
+    """Returns the class names of each field, including those that `finish` makes; `origins` maps a
+    field to its field of the source."""
     known = source.classes
     pairs = [step for step in finish if isinstance(step, MixPairs) and step.partner]
     origins = {**origins, **{step.partner: origins.get(step.label, "") for step in pairs}}

@@ -42,9 +42,9 @@ from infeed_server.version import VERSION
 
 @dataclass(frozen=True)
 class IndexedPlan:
-    """An indexed pipeline, ready to run. `steps` are the server's transforms, in a graph, of each
-    sample that `source` reads; `spec.finish_transforms` run at the trainer. Functions in Python
-    belong to the source."""
+    """An indexed pipeline, ready to run. `steps` are the transforms that the server runs in a graph
+    on each sample that `source` reads; `spec.finish_transforms` run at the trainer. Functions in
+    Python belong to the source."""
 
     definition: Pipeline
     spec: PipelineSpec
@@ -55,7 +55,7 @@ class IndexedPlan:
     removed: tuple[int, ...] = ()
     """The samples that the definition removes, in its order."""
     pictures: NativePictures | str = ""
-    """The native decoder's part of the steps, or a line why TensorFlow decodes; empty where no
+    """The native decoder's part of the steps, or the reason why TensorFlow decodes; empty if no
     picture is decoded."""
 
     @property
@@ -65,7 +65,8 @@ class IndexedPlan:
 
     @property
     def native(self) -> NativePictures | None:
-        """The native decoder's part of the steps, if it has one that no cache keeps."""
+        """The native decoder's part of the steps, unless it has none or a cache keeps its
+        results."""
         is_kept = self.cache is not None and self.cache.pictures is not None
         return None if is_kept or isinstance(self.pictures, str) else self.pictures
 
@@ -81,7 +82,7 @@ class IndexedPlan:
 
     @property
     def uncached(self) -> tuple[Source, tuple[Step, ...]]:
-        """The source behind a cache, if there is one, and all steps from there."""
+        """The source that a cache reads, or the source itself, and all steps from there."""
         if self.cache is None:
             return self.source, self.steps
         return self.cache.source, (*self.cache.steps, *self.steps)
@@ -112,8 +113,8 @@ def plan_indexed(
     decoder: str = "tensorflow",
 ) -> IndexedPlan:
     """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`. Unless
-    `cached`, a `cache` step is left out, which changes no bits. `decoder` is the option of a
-    server. Closing the plan's source closes `source`."""
+    `cached`, it omits a `cache` step, which changes no bits. `decoder` is a server's option.
+    Closing the plan's source closes `source`."""
     if definition.batch is None:
         raise ConfigError("missing; add for example batch: {size: 64}", at=("batch",))
     removed = removed_samples(definition.remove, source)
@@ -160,8 +161,8 @@ def plan_indexed(
 
 @dataclass(frozen=True)
 class _Placed:
-    """The steps that stay at the server, the others, the fields that are sent, and the names of
-    their classes."""
+    """The steps that stay on the server, those that move, the fields sent, and their class
+    names."""
 
     host: list[Step]
     finish: tuple[FinishTransform, ...]
@@ -254,14 +255,13 @@ def _identity(step: Step) -> dict[str, Any]:
 
 
 def split_maps(steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Returns the steps that are applied where samples are read, which are the first, and the
-    others."""
+    """Returns the first steps, which run where samples are read, and the others."""
     count = next((n for n, (_, step) in enumerate(steps) if not step.in_source), len(steps))
     return tuple(steps[:count]), tuple(steps[count:])
 
 
 def check_placement(transforms: Sequence[Transform], first: int = 0) -> None:
-    """Raises `ConfigError` for a function in Python behind a transform in a graph."""
+    """Raises `ConfigError` for a function in Python that follows a transform in a graph."""
     before: Transform | None = None
     for number, transform in enumerate(transforms, first):
         if not transform.in_source:

@@ -1,5 +1,4 @@
-"""The order of a run whose definition has changed: its segments, as the present definition has
-them."""
+"""The order of a run whose definition has changed: its segments, under the present definition."""
 
 from __future__ import annotations
 
@@ -16,17 +15,18 @@ from infeed.shared.spec.segment import Lineage, Segment
 from infeed_server.order import NOTHING, Removed, RunOrder, SampleOrder
 
 MAX_STABLE = 1 << 28
-"""Samples of a stable order, which takes memory for each."""
+"""Maximum samples of a stable order, which takes memory for each."""
 
 
 def run_order(
     spec: PipelineSpec, order: SampleOrder, removed: tuple[int, ...], lineage: Lineage
 ) -> RunOrder:
-    """Returns the order of a run. The last segment has `order`, the pipeline's own; the ones before
-    have some of its samples, and of those that it removes the first ones. Raises
-    `InvalidRequestError` for segments that the pipeline cannot have."""
+    """Returns the order of a run. The last segment has `order`, the pipeline's own; earlier
+    segments have a subset of its samples, and removed only the first of those that it removes.
+    Raises `InvalidRequestError` for segments that the pipeline cannot have."""
     try:
-        # First of all: orders of more samples than there are could take any memory.
+        # Checked first: an order of more samples than the pipeline has could take any amount of
+        # memory.
         if (most := max(segment.sample_count for segment in lineage)) > order.count:
             raise ValueError(f"a segment has {most} samples, and the pipeline {order.count}")
         run, last = order_of(lineage, removed, order), lineage[-1]
@@ -43,8 +43,8 @@ def run_order(
 
 
 def order_of(lineage: Lineage, removed: tuple[int, ...], own: SampleOrder) -> RunOrder:
-    """Returns the order of segments, which is made again from what each changes, and from the
-    definition's `own`. Raises `ValueError` unless their places are the same."""
+    """Returns the order of segments, rebuilt from what each changes and from the definition's
+    `own`. Raises `ValueError` if the segments do not fit together."""
     run: RunOrder | None = None
     for segment in lineage:
         order, start = _segment_order(segment, removed, own), segment.start
@@ -74,15 +74,15 @@ def _segment_order(segment: Segment, removed: tuple[int, ...], own: SampleOrder)
 
 @lru_cache(maxsize=16)
 def removed_ids(removed: tuple[int, ...], shrinks: bool) -> Removed:
-    """Returns removed samples as orders have them: the same object for the same ones."""
+    """Returns removed samples as orders hold them: the same object for the same samples."""
     return Removed(np.array(sorted(removed), np.int64), shrinks) if removed else NOTHING
 
 
 def skip_lineage(
     order: SampleOrder, ranges: Iterable[tuple[int, int]], size: int, **names: str
 ) -> Lineage:
-    """Returns the segments of a run that skips ranges of steps of `size` samples. The steps are
-    numbered as without the ranges, and the run's own go on behind each."""
+    """Returns the segments of a run that skips ranges of steps of `size` samples. The ranges number
+    steps as if none were skipped; the run's own numbers continue after each."""
     run, segments, skipped = RunOrder.of(order), [], 0
     for first, end in ((0, 0), *ranges):
         start, length = first * size - skipped, (end - first) * size
@@ -95,7 +95,7 @@ def skip_lineage(
 
 
 def segment_of(run: RunOrder, start: int, step: int, **others: Any) -> Segment:
-    """Returns the last segment of a run, with the others of its values."""
+    """Returns the last segment of a run, with its other values from `others`."""
     order, (epoch, offset, epoch_end) = run.last, run.place(start)
     return Segment(
         step=step,

@@ -22,7 +22,7 @@ Pipelines = Mapping[str, Pipeline]
 
 
 class FilePipelines(dict[str, Pipeline]):
-    """The valid pipelines of a YAML file, with the lines of all definitions and what is wrong."""
+    """The valid pipelines of a YAML file, with the lines of all definitions and the problems."""
 
     def __init__(
         self, pipelines: Pipelines, doc: document.Document, problems: Sequence[Problem]
@@ -31,7 +31,7 @@ class FilePipelines(dict[str, Pipeline]):
         self.document = doc
         self.problems = sorted(problems, key=lambda problem: problem.line)
         self.broken: dict[str, str] = {}
-        """The pipelines that are left out, and what is wrong with them."""
+        """The pipelines left out, and their problems."""
 
     def without_broken(self) -> FilePipelines:
         """Returns the pipelines without a problem, and the problems that concern all. Returns all
@@ -77,8 +77,8 @@ def load(name: str, *, skip_broken: bool = False) -> Pipelines:
 
 
 def from_yaml(file: str, *, skip_broken: bool = False) -> Pipelines:
-    """Loads the pipelines of a YAML file; its directory is the base of relative paths and is
-    searched for modules."""
+    """Loads the pipelines of a YAML file; its directory is the base of relative paths and a search
+    path for modules."""
     pipelines = parse_yaml(file)
     if skip_broken:
         pipelines = pipelines.without_broken()

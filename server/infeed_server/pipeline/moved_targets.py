@@ -1,7 +1,7 @@
-"""Moved targets: the steps by which what belongs to a picture moves as the picture does.
+"""Moved targets: the steps that move a picture's targets as the picture moves.
 
-The size of the picture is kept beside it: the step that moves a picture may be fused with its
-decoding, or be done by the native decoder, so that the pixels before it are nowhere.
+A field beside the picture keeps its size: the step that moves a picture may be fused with its
+decoding or run in the native decoder, so the pixels before it never exist.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from infeed_server.transforms.movement import Geometry
 from infeed_server.transforms.target import Moved, Target
 
 SIZE = "targets/"
-"""Begins the name of the field that has the size of a picture."""
+"""Prefix of the field that holds the size of a picture."""
 _CHANNELS = (1, 3, 4)
-"""Channels of a picture [height, width, channels]. A `map` may have put them first."""
+"""Channels of a picture [height, width, channels]; a `map` may have moved them to the front."""
 
 
 class MeasurePicture(FieldTransform):
-    """Keeps the size of a picture, which `decode` is about to decode, or which is decoded."""
+    """Keeps the size of a picture that is decoded, or that `decode` is about to decode."""
 
     decode: DecodeImage | None = None
 
@@ -53,7 +53,7 @@ class MeasurePicture(FieldTransform):
         if self.decode is None:
             size = tf.shape(require_image(value, self))[:2]
         else:
-            contents = require_bytes(value, self.decode, instead="an image is decoded once")
+            contents = require_bytes(value, self.decode, instead="remove the second decode_image")
             size = decoded_size(contents, self.decode.decoding)
         return {**sample, self.result: size}
 
@@ -63,8 +63,8 @@ class MeasurePicture(FieldTransform):
 
 
 class MoveTargets(Transform):
-    """Moves the targets of a picture as a step moves the picture, by the same draw; behind the last
-    one, gives them their shapes in a batch."""
+    """Moves the targets of a picture as a step moves the picture, by the same draw; after the last
+    step, gives them their shapes in a batch."""
 
     keeps_classes: ClassVar[bool] = True
 
@@ -130,7 +130,7 @@ class MoveTargets(Transform):
 
 
 def with_targets(steps: Sequence[Step], targets: Mapping[str, Target]) -> list[Step]:
-    """Returns the steps with those that move the targets; these have the numbers of the steps that
+    """Returns the steps with those that move the targets, which have the numbers of the steps that
     they follow. Raises `ConfigError` for a step that moves a target by itself."""
     pictures: dict[str, dict[str, Target]] = {}
     for name, target in targets.items():
@@ -174,7 +174,7 @@ def targets_identity(targets: Mapping[str, Target]) -> dict[str, Any]:
 
 
 def target_specs(targets: Mapping[str, Target], fields: Spec) -> tuple[TargetSpec, ...]:
-    """Returns what a trainer can know of the targets that it gets beside their pictures."""
+    """Returns what a trainer may know about the targets that it receives with their pictures."""
     sent = {field.name for field in fields}
     return tuple(
         target_spec(name, target) for name, target in targets.items() if {name, target.of} <= sent
@@ -191,7 +191,7 @@ def target_spec(name: str, target: Target) -> TargetSpec:
 
 
 def made_targets(steps: Sequence[Step]) -> dict[str, TargetSpec]:
-    """Returns the targets that steps move, as they are behind the last step."""
+    """Returns the targets that steps move, as they are after the last step."""
     made: dict[str, TargetSpec] = {}
     for _, step in steps:
         if isinstance(step, MoveTargets):
@@ -207,7 +207,7 @@ def made_targets(steps: Sequence[Step]) -> dict[str, TargetSpec]:
 
 
 def _refuse_two_names(steps: Sequence[Step], pictures: Mapping[str, Any]) -> None:
-    """Raises `ConfigError` for a picture that moves under two names: its targets know one."""
+    """Raises `ConfigError` for a picture that moves under two names: its targets name only one."""
     first: dict[str, str] = {}  # name → name before the renames
     moved: dict[str, str] = {}  # that name → the name under which it moved
     for ordinal, step in steps:
@@ -218,7 +218,7 @@ def _refuse_two_names(steps: Sequence[Step], pictures: Mapping[str, Any]) -> Non
             if other != name and (own := pictures.get(name, pictures.get(other))):
                 raise ConfigError(
                     f"{name!r} is {other!r} renamed, which moved before, and {', '.join(own)} "
-                    "would move with one of the two alone; put the rename before or behind all "
+                    "would move with one of the two alone; put the rename before or after all "
                     "steps that move the picture",
                     at=("transforms", ordinal, step.name),
                 )

@@ -1,7 +1,7 @@
 """Native pictures: JPEGs that `infeed_jpeg` decodes, crops, resizes and flips, without the graph.
 
-The pixels are the graph's. A picture that it refuses, and each sample of a batch that cannot be
-parsed, is left to the graph.
+The pixels equal the graph's. The graph makes the pictures that the decoder refuses, and all samples
+of a batch that cannot be parsed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from infeed_server.transforms.images.orientation import SIDEWAYS, UPRIGHT, orien
 from infeed_server.transforms.sizes import MAX_PIXELS
 
 _PIXELS, _IS_DECODED, _SIZE = "native/pixels", "native/decoded", "native/size"
-"""Columns of the graph, besides the source's, where steps follow."""
+"""Columns of the graph besides the source's, if steps follow."""
 
 _DAMAGED = "damaged"
 """The decoder's status of a picture with invalid bytes, or too few."""
 
 _LARGE = "with too many pixels"
-"""Status of pictures that the decoder is not given."""
+"""Status of pictures that are not passed to the decoder."""
 
 Run = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 """`map`, or a pool's."""
@@ -45,7 +45,7 @@ Run = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
 @cache
 def decode_threads() -> ThreadPoolExecutor:
     """Returns the process's threads for decoding, as many as the graph has. They work in the order
-    of batches, so that none idles while another makes a batch's last picture."""
+    of batches, so that none idles while another decodes a batch's last picture."""
     return ThreadPoolExecutor(_thread_count(), "infeed-decode")
 
 
@@ -57,39 +57,39 @@ def _thread_count() -> int:
 _NO_DRAWS = Draws(np.empty((0, 4), np.int32), np.empty(0, np.uint8), np.empty((0, 4), np.int32))
 
 _MAX_SIZES = 1 << 12
-"""Sizes of images whose places are kept."""
+"""Maximum sizes of images whose crops are kept."""
 
 
 class Made(NamedTuple):
-    """What is made of a batch's columns."""
+    """What the native decoder makes from a batch's columns."""
 
     done: npt.NDArray[np.bool_]
     """The rows that need no graph."""
     fields: Columns
-    """The fields of all rows, undefined in the others, where they may be written."""
+    """The fields of all rows, undefined and writable in the rows that are not done."""
     left: Columns
-    """The graph's columns of the others."""
+    """The graph's columns of the rows that are not done."""
     cut_off: npt.NDArray[np.bool_]
-    """Which of those are pictures that end too early: TensorFlow will hardly decode them."""
+    """Which of those are truncated pictures, which TensorFlow probably cannot decode."""
 
 
 class NativePictures:
-    """Makes the pictures of a pipeline's batches. Thread-safe. As text, it is a line with the share
-    that it has made."""
+    """Makes the pictures of a pipeline's batches. Thread-safe. Its text is a line with the share of
+    pictures that it has made."""
 
     def __init__(
         self, chain: PictureChain, source: Source, *, always_in_graph: bool = False
     ) -> None:
-        """`always_in_graph`: the graph makes the fields of each sample, also if no steps follow."""
+        """`always_in_graph`: the graph makes the fields of each sample, even if no steps follow."""
         self.is_complete = not (chain.rest or always_in_graph)
-        """Whether what is decoded needs no graph."""
+        """Whether decoded samples need no graph."""
         self.counts = PictureCounts()
         self._decoder = import_module("infeed_jpeg")
         self._chain = chain
         self._source = source
         self._field = chain.decode.field
         self._taken: tuple[dict[tuple[int, ...], int], Draws] = ({}, _NO_DRAWS)
-        """The numbers of the sizes that images had, and what is taken of each."""
+        """The index of each image size so far, and the part taken of images of that size."""
         self._pixels = tf.TensorSpec((*chain.size, 3), tf.uint8)
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class NativePictures:
 
     @property
     def steps(self) -> list[Step]:
-        """The steps that the decoder does, as the graph does them."""
+        """The decoder's steps, as the graph runs them."""
         return fuse_decode_and_crop(self._chain.steps)
 
     @property
@@ -123,7 +123,7 @@ class NativePictures:
         self, columns: Columns, keys: Keys, run: Run, counted: npt.NDArray[np.bool_] | None = None
     ) -> Made:
         """Decodes the pictures of samples, and counts the rows that are `counted`, or all. Unless
-        `is_complete`, no row is done, and the graph's columns have the pixels."""
+        `is_complete`, no row is done, and the graph's columns hold the pixels."""
         fields = self._fields(columns)
         contents = fields[self._field]
         sizes, pixels, done, cut_off = self._decode(contents, keys, run, counted)
@@ -180,7 +180,7 @@ class NativePictures:
         return transform
 
     def _fields(self, columns: Columns) -> Columns:
-        """Returns the fields of samples; the picture's alone where the graph parses them too."""
+        """Returns the fields of samples; only the picture's if the graph parses them too."""
         if self._source.parsed:
             return columns
         count = len(next(iter(columns.values())))
@@ -202,8 +202,8 @@ class NativePictures:
         npt.NDArray[np.bool_],
         npt.NDArray[np.bool_],
     ]:
-        """Returns the sizes of pictures, the pixels that are made of them, whether each is decoded,
-        and whether it is cut off."""
+        """Returns the sizes of pictures, their pixels, whether each is decoded, and whether it is
+        truncated."""
         images = self._decoder.read_headers(contents.tolist())
         turns = self._orientations(contents)
         images[turns >= SIDEWAYS] = images[turns >= SIDEWAYS, ::-1]
@@ -230,8 +230,8 @@ class NativePictures:
         return images, pixels, status == 0, cut_off
 
     def _take(self, images: npt.NDArray[np.int32], keys: Keys) -> Draws:
-        """Returns what the chain takes of images. TensorFlow is asked once for each of their sizes,
-        if these decide: each call takes a millisecond where other threads decode."""
+        """Returns what the chain takes of images. If only the size decides, it calls TensorFlow
+        once for each size: a call takes a millisecond while other threads decode."""
         if self._chain.is_random:
             return self._draw(images, keys)
         numbers, draws = self._taken
@@ -247,7 +247,7 @@ class NativePictures:
         return Draws(*(values[rows] for values in draws))
 
     def _orientations(self, contents: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Returns by which orientation each picture is turned."""
+        """Returns the orientation by which to turn each picture."""
         is_applied = self._chain.decode.exif == "apply"
         return orientations(contents) if is_applied else np.full(len(contents), UPRIGHT, np.uint8)
 

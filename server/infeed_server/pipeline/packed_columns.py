@@ -1,4 +1,4 @@
-"""Columns that cost nothing in the rows that do not have them."""
+"""Packed columns, which take no memory in rows without a value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 from infeed_server.sources.base import Columns, Sample
 
 _MIN_BYTES = 1024
-"""Of a sample's numbers that are packed: smaller ones may as well be zeros."""
+"""Minimum bytes of a sample's numbers to pack: smaller ones may as well be zeros."""
 
 _UNPACKED = {tf.uint32, tf.uint64}
 """Types that `decode_raw` does not know."""
@@ -30,7 +30,7 @@ class PackedColumns:
         """The columns, per sample."""
 
     def pack(self, columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
-        """Returns columns of `rows.size` rows, which are empty except those that are true."""
+        """Returns columns of `rows.size` rows, empty except where `rows` is true."""
         packed: Columns = {}
         for column, spec in self.columns.items():
             is_bytes = spec.dtype == tf.string

@@ -11,8 +11,8 @@ DECODED = "decoded"
 
 
 class PictureCounts:
-    """Pictures by status: `DECODED`, or why they are left to TensorFlow. Thread-safe. As text, a
-    line with the share that the native decoder has made."""
+    """Pictures by status: `DECODED`, or why they are left to TensorFlow. Thread-safe. Its text is a
+    line with the native decoder's share."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

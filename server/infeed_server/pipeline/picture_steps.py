@@ -1,9 +1,9 @@
 """Picture steps: the rules by which a decode, crops, a resize and a flip become one step.
 
-`gather_pictures` brings them together. `fuse_decode_and_crop` is the graph's rule: the window of a
-crop alone is decoded. `find_chain` is the native decoder's, which makes a picture by one call
-outside of the graph. Damaged pictures can differ where more than the window is decoded, so both
-decoders follow the same rules.
+`gather_pictures` brings them together. `fuse_decode_and_crop` is the graph's rule: it decodes only
+a crop's window. `find_chain` is the rule of the native decoder, which makes a picture by one call
+outside the graph. A damaged picture can differ if more than the window is decoded, so both decoders
+follow the same rules.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _ANY_VALUE: dict[type[Transform], set[str]] = {
     RandomResizedCrop: {*_CROP_OPTIONS, "scale", "ratio"},
     RandomFlipLeftRight: {"field", "given_name"},
 }
-"""The steps of a chain, with the options that may have any value: of the others, the native
-decoder does the default."""
+"""The steps of a chain, with the options that may have any value: the native decoder supports only
+the default of the others."""
 
 _LETTERS = {CenterCrop: "c", RandomCrop: "c", RandomResizedCrop: "x", RandomFlipLeftRight: "f"}
 _CHAIN = re.compile("((c?r|x)c?|c?sc|c)f?")
-"""The steps of a chain behind `decode_image`: `r` is a resize to a size, `s` of the short side."""
+"""The steps of a chain after `decode_image`: `r` is a resize to a size, `s` of the short side."""
 
 
 class Draws(NamedTuple):
-    """What the steps of a chain take of pictures, as the native decoder has it."""
+    """What the steps of a chain take of pictures, in the native decoder's form."""
 
     windows: tf.Tensor
     """int32[n, 4]: top, left, height and width of what is resized."""
@@ -61,14 +61,14 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class PictureChain:
-    """Steps that make a picture of a fixed size from the bytes of a file, and the others, which can
-    run behind them."""
+    """Steps that make a picture of a fixed size from a file's bytes, and the others, which can run
+    after them."""
 
     steps: tuple[Step, ...]
     """The first is `decode_image`."""
     rest: tuple[Step, ...]
     measure: MeasurePicture | None = None
-    """The step that keeps the size of the picture, for what moves with it."""
+    """The step that keeps the size of the picture, for its targets."""
 
     @property
     def decode(self) -> DecodeImage:
@@ -85,7 +85,7 @@ class PictureChain:
 
     @property
     def is_random(self) -> bool:
-        """Whether what it takes of an image depends on the key, besides the image's size."""
+        """Whether what it takes of an image depends on the key as well as on the image's size."""
         return any(step.random for _, step in self.steps)
 
     def draw(self, images: tf.Tensor, keys: tf.Tensor) -> Draws:
@@ -143,7 +143,7 @@ def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
 
 
 def gather_pictures(steps: Sequence[Step]) -> list[Step]:
-    """Moves each picture's crops, resize and flip right behind its `decode_image`, across steps on
+    """Moves each picture's crops, resize and flip directly after its `decode_image`, past steps on
     other fields, so that every rule finds them together."""
     gathered: list[Step] = []
     for step in steps:
@@ -159,7 +159,7 @@ def gather_pictures(steps: Sequence[Step]) -> list[Step]:
 
 def find_chain(steps: Sequence[Step]) -> PictureChain | str:
     """Returns the chain of the first `decode_image` that has one, or why the native decoder cannot
-    do the first; empty where no picture is decoded. The steps are gathered."""
+    make the first; empty if no picture is decoded. The steps must be gathered."""
     places = [place for place, (_, step) in enumerate(steps) if isinstance(step, DecodeImage)]
     found = [_chain_at(steps, place) for place in places]
     chains = [chain for chain in found if isinstance(chain, PictureChain)]
@@ -186,9 +186,9 @@ def _chain_at(steps: Sequence[Step], begin: int) -> PictureChain | str:
 
 
 def choose_chain(steps: Sequence[Step], decoder: str) -> PictureChain | str:
-    """Returns the chain of steps that the native decoder makes, or a line why TensorFlow decodes;
-    empty where no picture is decoded. `decoder` is a value of `--decoder`. Raises `ConfigError` for
-    `native` where it cannot decode."""
+    """Returns the chain of steps that the native decoder runs, or the reason why TensorFlow
+    decodes; empty if no picture is decoded. `decoder` is a value of `--decoder`. Raises
+    `ConfigError` for `native` where it cannot decode."""
     chain = find_chain(steps)
     reason = chain if isinstance(chain, str) else _unavailable(decoder)
     if not (chain and reason):
@@ -201,7 +201,7 @@ def choose_chain(steps: Sequence[Step], decoder: str) -> PictureChain | str:
 
 
 def _unavailable(decoder: str) -> str:
-    """Returns why the native decoder is not used; empty where it is."""
+    """Returns why the native decoder is not used; empty if it is."""
     if decoder == "tensorflow":
         return "--decoder tensorflow"
     try:
@@ -217,7 +217,7 @@ def _touches(step: Transform, decode: Transform) -> bool:
 
 
 def _letter(step: Transform, decode: Transform) -> str:
-    """Returns the step's letter in `_CHAIN`; a dash where the native decoder does not do it."""
+    """Returns the step's letter in `_CHAIN`; a dash if the native decoder does not support it."""
     if not _touches(step, decode) or _odd_options(step):
         return "-"
     if isinstance(step, Resize):
@@ -226,7 +226,7 @@ def _letter(step: Transform, decode: Transform) -> str:
 
 
 def _odd_options(step: Transform) -> list[str]:
-    """Returns the options, with their values, that the native decoder does not do."""
+    """Returns the options, with their values, that the native decoder does not support."""
     fields = type(step).model_fields.items() if type(step) in _ANY_VALUE else ()
     return [
         f"{name}: {getattr(step, name)}"

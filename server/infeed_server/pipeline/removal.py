@@ -34,8 +34,8 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
 def read_list(
     listed: str | tuple[int | str, ...],
 ) -> tuple[tuple[int | str, ...], frozenset[str]]:
-    """Returns the ids and names in a list or in the lines of a file, without the comments behind
-    ` # `; and what the lines name if these are not comments. Raises `ConfigError`."""
+    """Returns the ids and names in a list or in the lines of a file, without the comments after ` #
+    `; and what the lines name if those are not comments. Raises `ConfigError`."""
     if not isinstance(listed, str):
         return listed, frozenset()
     try:
@@ -92,7 +92,7 @@ def _ids_of(
 
 
 def _endings(file: str) -> Iterator[str]:
-    """Yields a path, and what is left of it behind each of its folders."""
+    """Yields a path, and what remains of it after each of its folders."""
     yield file
     while file:
         file = file.partition("/")[2]

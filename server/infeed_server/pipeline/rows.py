@@ -1,4 +1,4 @@
-"""Rows of columns: some samples of a batch, and what is known of them."""
+"""Rows of columns: some samples of a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infeed_server.sources.base import Columns
 from infeed_server.sources.places import Indices
 
 Mask = npt.NDArray[np.bool_]
-"""Whether each row is meant."""
+"""Whether each row is selected."""
 
 
 class Part(NamedTuple):
@@ -39,8 +39,8 @@ def read_only(columns: Columns) -> Columns:
 
 
 def gather(parts: Sequence[Part], indices: Indices) -> Columns:
-    """Returns the rows of samples, each of the part that has it; of one part in its order without
-    a copy."""
+    """Returns the rows of samples, each from the part that has it; without a copy if one part has
+    all, in order."""
     parts = [part for part in parts if len(part.indices)] or parts[:1]
     found = np.concatenate([part.indices for part in parts])
     if len(parts) == 1 and np.array_equal(found, indices):

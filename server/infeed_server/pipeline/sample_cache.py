@@ -33,18 +33,18 @@ from infeed_server.transforms.base import Step, Transform
 log = logging.getLogger(__name__)
 
 _KEPT = "kept"
-"""A column of a cache in a graph, beside those of fields and those of the source."""
+"""A column of a cache in a graph, besides those of the fields and the source."""
 
 
 @dataclass(frozen=True)
 class CachePlace:
-    """A `cache` of the list, which is no step, and its index there."""
+    """The `cache` of a list of transforms, which is not a step, and its index."""
 
     ordinal: int
     cache: Cache
 
     def split(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """Returns the steps before it, and those behind it."""
+        """Returns the steps before and after it."""
         count = sum(ordinal < self.ordinal for ordinal, _ in steps)
         return tuple(steps[:count]), tuple(steps[count:])
 
@@ -53,7 +53,7 @@ def take_cache(
     transforms: Sequence[Transform], first: int = 0
 ) -> tuple[list[Step], CachePlace | None]:
     """Returns the steps, numbered from `first` on, and the place of a cache. Raises `ConfigError`
-    for one that is behind another, or behind a random transform."""
+    for a cache after another, or after a random transform."""
     place, steps, random = None, [], ""
     for ordinal, transform in enumerate(transforms, first):
         if not isinstance(transform, Cache):
@@ -73,11 +73,11 @@ def take_cache(
 
 
 class CachedSource(Source):
-    """Reads and transforms each sample that the store keeps once, and others each time.
+    """Reads and transforms each sample once if the store keeps it, else each time.
 
-    `in_graph`, for a plan with a graph: samples that the store does not take are transformed by
-    `parse`, so that they never leave the graph, unless the native decoder makes them. Its columns
-    are then `kept`, the fields that are made and the columns that are not; a row has one kind.
+    `in_graph`, for a plan with a graph: `parse` transforms the samples that the store rejects, so
+    that they never leave the graph, unless the native decoder makes them. The columns are then
+    `kept`, the fields of made samples, and the source's columns of the others; a row has one kind.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CachedSource(Source):
         in_graph: bool = False,
         chain: PictureChain | str = "",
     ) -> None:
-        """Keeps what the steps make of the source; the native decoder does the chain's. Raises
+        """Keeps what the steps make of the source; the native decoder runs the chain. Raises
         `ConfigError` if the store cannot be opened."""
         self.source, self.steps = source, tuple(steps)
         self.hits = self.misses = 0
@@ -98,7 +98,7 @@ class CachedSource(Source):
         self._serialized = {
             name for name, spec in self._fields.items() if not spec.shape.is_fully_defined()
         }
-        """Fields of sizes that vary, which are kept as serialized tensors."""
+        """Fields of varying size, kept as serialized tensors."""
         stored = {
             name: tf.TensorSpec((), tf.string) if name in self._serialized else spec
             for name, spec in self._fields.items()
@@ -156,8 +156,8 @@ class CachedSource(Source):
         }
 
     def _make(self, indices: Indices, parts: list[Part]) -> Part:
-        """Makes samples, keeps those that the store takes, and adds them to the parts. Returns
-        those that the graph is to make."""
+        """Makes samples, keeps those that the store accepts, and adds them to the parts. Returns
+        those that the graph must make."""
         left = Part(indices, self.source.read_checked(indices))
         keys = np.zeros((len(indices), 2), np.int64)
         if self.pictures:
@@ -197,7 +197,7 @@ class CachedSource(Source):
 
     @property
     def used_bytes(self) -> int:
-        """The bytes of the store; on disk, also of other processes."""
+        """The bytes of the store; on disk, including other processes'."""
         return self._store.used_bytes
 
     def known_fields(self) -> Mapping[str, npt.NDArray[Any]]:
@@ -215,7 +215,7 @@ class CachedSource(Source):
         self.release()
 
     def _open_store(self, place: CachePlace, pipeline: str) -> Store:
-        """Opens the store; a folder on disk has the identity of what makes its samples."""
+        """Opens the store; a folder on disk is named by the identity of what makes its samples."""
         cache = place.cache
         if cache.store == "memory":
             return MemoryStore(cache.budget // cgroup.process_count())

@@ -41,7 +41,7 @@ def step_key(step: Step, key: tf.Tensor) -> tf.Tensor:
 
 
 def fold(key: tf.Tensor, number: int) -> tf.Tensor:
-    """Derives a key, int64[2], that no other number has: 64 bits drawn from `key`, and `number`."""
+    """Derives a key, int64[2], unique to the number: 64 bits drawn from `key`, and `number`."""
     # The number's type is the type of the new key: a Python int would leave 32 of its bits.
     return tf.random.experimental.stateless_fold_in(key, tf.constant(number, tf.int64))
 
@@ -61,9 +61,9 @@ def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:
 def columns_function(
     columns: Mapping[str, tf.TensorSpec], function: SampleFunction, *, parallel: bool = True
 ) -> ColumnsFunction:
-    """Returns the traced function of any number of samples, from columns of these specs. They are
-    made as the graph of batches makes them, so it has the same bits. Where each takes less time
-    than a change of threads, they should not be `parallel`."""
+    """Returns the traced function of any number of samples, from columns of these specs. It makes
+    them as the graph of batches does, so the bits are the same. If a sample takes less time than a
+    change of threads, they should not be `parallel`."""
     signature = {
         name: tf.TensorSpec([None, *spec.shape], spec.dtype) for name, spec in columns.items()
     }
@@ -83,8 +83,8 @@ def columns_function(
 
 
 class Traced(NamedTuple):
-    """The fields before each step and after the last, and the field of the source, by its name
-    there, whose classes each still has."""
+    """The fields before each step and after the last, and for each the source's field whose classes
+    it still has."""
 
     stages: list[Specs]
     origins: list[Mapping[str, str]]
@@ -127,15 +127,15 @@ def trace_columns(
 
 
 def field_specs(specs: Specs, *place: str) -> Spec:
-    """Returns the specs for trainers. Raises `ConfigError`, at `place`, else at the transforms, for
-    a shape that varies."""
+    """Returns the specs for trainers. Raises `ConfigError` for a shape that varies, at `place` or
+    at the transforms."""
     with within(*(place or ("transforms",))):
         _refuse_rows(specs)
         return tuple(_field_spec(name, spec) for name, spec in specs.items())
 
 
 def _refuse_rows(specs: Specs) -> None:
-    """Raises `ConfigError` for fields whose number of rows alone varies."""
+    """Raises `ConfigError` for fields where only the number of rows varies."""
     rows = [
         name
         for name, spec in specs.items()

@@ -1,4 +1,4 @@
-"""Check of targets against what a source knows of its own: the units of boxes, and masks."""
+"""Check of targets against what the source states: the units of boxes, and masks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from infeed_server.transforms.sizes import Resize
 def refuse_other_targets(
     shown: Mapping[str, TargetSpec], steps: Sequence[Step], origins: Sequence[Mapping[str, str]]
 ) -> None:
-    """Raises `ConfigError` for a target that is not what the source has; `origins[i]` has the field
-    of the source of each field before step i."""
+    """Raises `ConfigError` for a target that contradicts the source; `origins[i]` maps each field
+    before step i to its field of the source."""
     for (_, step), fields in zip(steps, origins, strict=False):
         if not isinstance(step, MoveTargets):
             continue
@@ -39,8 +39,8 @@ def refuse_left_targets(
     stages: Sequence[Specs],
     origins: Sequence[Mapping[str, str]],
 ) -> None:
-    """Raises `ConfigError` for a step that moves a picture without what the source shows of it,
-    and that is sent. Masks may keep a size of their own."""
+    """Raises `ConfigError` for a step that moves a picture, but not the source's targets of it that
+    are sent. Masks may keep a size of their own."""
     sent = {*origins[-1].values()}
     for place, (ordinal, step) in enumerate(steps):
         movement = step.movement
@@ -66,7 +66,7 @@ def refuse_left_targets(
 
 
 def _with_rows(target: TargetSpec, name: str, fields: Specs) -> str:
-    """Returns a target as YAML has it, with the fields of its rows."""
+    """Returns a target in YAML, with the fields of its rows."""
     if target.kind != "boxes":
         return target.kind
     count = fields[name].shape[0]
@@ -103,7 +103,7 @@ def refuse_mixed_classes(shown: Mapping[str, TargetSpec], steps: Sequence[Step])
 
 
 def written(target: TargetSpec) -> str:
-    """Returns a target as YAML has it."""
+    """Returns a target in YAML."""
     options = [f"format: {target.format}"] * bool(target.format)
     options += ["normalized: true"] * target.normalized
     return f"{target.kind}: {{{', '.join(options)}}}" if options else target.kind

@@ -1,4 +1,4 @@
-"""Check of random geometry: a field that is moved alone, beside others that may show the same."""
+"""Check of random geometry: a field must not move alone if others may show the same picture."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Grids: TypeAlias = "set[tuple[int | None, ...]]"
 
 
 class _Stage(NamedTuple):
-    """A field before a step, or behind the last one."""
+    """A field before a step, or after the last one."""
 
     place: int
     name: str
@@ -44,8 +44,8 @@ class _Stage(NamedTuple):
 
 
 def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence[Specs]) -> None:
-    """Raises `ConfigError` for a random crop or flip of one field beside another that may have to
-    move with it, unless the name of its draws says that it is meant, or it is a target.
+    """Raises `ConfigError` for a random crop or flip of one field when another may have to move
+    with it, unless the draws have a name, which states the intention, or the other is a target.
     `stages[i]` are the fields before step i."""
     samples = FirstSamples(source)
     targets = {n for _, step in steps if isinstance(step, MoveTargets) for n in step.targets}
@@ -83,7 +83,8 @@ def _follow(
     name: str, number: int, steps: Sequence[Step], stages: Sequence[Specs]
 ) -> Iterator[_Stage]:
     """Yields a field at each stage from a step on, under its later names, until it ends. A field
-    that is dropped, and that no step has read beside others, ends with a stage without a name."""
+    that is dropped before any step reads it together with others ends with a stage without a
+    name."""
     yield _Stage(number, name, stages[number][name])
     is_read = False
     for place, (_, step) in enumerate(steps[number:], number + 1):
@@ -101,8 +102,8 @@ def _follow(
 
 
 def _reason(spec: tf.TensorSpec, grids: _Grids, values: Callable[[], _Values]) -> str:
-    """Returns why a field may have to move with a picture of one of these heights and widths;
-    empty where it need not."""
+    """Returns why a field may have to move with a picture of one of these heights and widths; empty
+    if it need not."""
     if spec.dtype == tf.string:
         contents = [content for value in values() for content in value.flat]
         return "which holds encoded pictures" if any(map(_PICTURE.match, contents)) else ""
@@ -115,7 +116,8 @@ def _reason(spec: tf.TensorSpec, grids: _Grids, values: Callable[[], _Values]) -
 
 
 def _is_like(shape: tf.TensorShape, grid: tuple[int | None, ...]) -> bool:
-    """Returns whether a matrix has the aspect of a picture; where it is unknown, unknown sides."""
+    """Returns whether a matrix has a picture's aspect ratio, or unknown sides like a picture of
+    unknown size."""
     if None in grid or not shape.is_fully_defined():
         return tuple(shape) == grid
     height, width = grid

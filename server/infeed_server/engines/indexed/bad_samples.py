@@ -1,8 +1,8 @@
 """Bad samples: finds them in failed batches, logs them to the quarantine, and makes the batches
 with substitutes.
 
-A sample is bad for what is in its bytes. A fault of storage refuses the batch instead, so that no
-fault changes the data.
+A sample is bad because of its bytes. After a fault of storage the batch is refused instead, so that
+no fault changes the data.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from infeed_server.storage.faults import is_storage_fault, one_line
 log = logging.getLogger(__name__)
 
 _MAX_SUBSTITUTIONS = 1000
-"""Substitutions in one batch. More means that the source has hardly any good sample."""
+"""Substitutions in one batch. More means that the source has hardly any good samples."""
 
 _MAX_RETRIES = 2
 """Retries of a batch that failed although each of its samples is good: the fault has passed."""
 
 
 OnDone = Callable[[BatchTask, HostBatch | InfeedError], None]
-"""Gets a task with its batch, or with the error that refuses it."""
+"""Receives a task with its batch, or with the error that refuses it."""
 
 
 class BadSampleHandler:
     """Completes failed batches on threads of its own, so that good batches need not wait. A
-    substitute depends on the bad sample's index and key alone, never on what this server has seen
-    before, so every server chooses the same."""
+    substitute depends only on the bad sample's index and key, never on this server's past, so every
+    server chooses the same."""
 
     def __init__(self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor) -> None:
         self._plan = plan
@@ -55,8 +55,8 @@ class BadSampleHandler:
         self._threads = ThreadPoolExecutor(READ_THREADS, f"infeed-bad-samples-{plan.spec.name}")
 
     def handle(self, task: BatchTask, error: Exception | None, on_done: OnDone) -> None:
-        """Makes what is left of a failed batch on a thread, and calls `on_done`. `error` is None
-        where the graph has left out samples."""
+        """Makes the rest of a failed batch on a thread, and calls `on_done`. `error` is None if the
+        graph has omitted samples."""
         if isinstance(error, SourceError):
             # The source has tried to read again already.
             on_done(task, error)
@@ -64,8 +64,8 @@ class BadSampleHandler:
             self._threads.submit(self._process, task, error, on_done)
 
     def warm_up(self, index: int, key: Array) -> None:
-        """Examines and makes a sample, good or bad, unless bad ones are errors: in a
-        process, the first time takes a third of a second, for TensorFlow then makes its kernels."""
+        """Examines and makes a sample, good or bad, unless bad ones are errors: the first time in a
+        process takes a third of a second, in which TensorFlow makes its kernels."""
         if self._action != "raise":
             source, steps = self._plan.uncached
             with suppress(SourceError):
@@ -74,13 +74,13 @@ class BadSampleHandler:
                 self._graph(self._plan.read(np.array([index]), key[None]), key[None])
 
     def substitute_known(self, task: BatchTask) -> None:
-        """Substitutes samples that are known to be bad, before they fail again."""
+        """Substitutes known bad samples before they fail again."""
         if self._action != "raise" and self._known_bad:
             for slot in task.left:
                 self._skip_known(task, slot)
 
     def known(self) -> Array:
-        """Returns the samples that are known to be bad under any key, unless they are errors."""
+        """Returns the samples known to be bad under any key; none if bad samples are errors."""
         return np.array([] if self._action == "raise" else list(self._known_bad), np.int64)
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class BadSampleHandler:
         on_done(task, result)
 
     def _complete(self, task: BatchTask, error: Exception | None) -> None:
-        """Makes what is left of a batch, with substitutes for the bad samples."""
+        """Makes the rest of a batch, with substitutes for the bad samples."""
         retries = 0
         while failed := self._find_failed(task, error):
             before = task.substitutions
@@ -128,8 +128,8 @@ class BadSampleHandler:
         return task.left.tolist()  # type: ignore[no-any-return]
 
     def _try(self, task: BatchTask, slots: Array, *, cut_off: bool = False) -> Exception | None:
-        """Makes the samples of some slots, with pictures that end too early only if `cut_off`.
-        Returns the error if one of them fails."""
+        """Makes the samples of some slots; truncated pictures only if `cut_off`. Returns the error
+        if one of them fails."""
         try:
             columns = self._plan.read(task.index[slots], task.key[slots])
             rows = make_early(self._plan, task, slots, columns, map, cut_off=cut_off)
@@ -184,7 +184,8 @@ class BadSampleHandler:
 
 
 def _with_remedy(error: InfeedError) -> InfeedError:
-    """Returns the error with the options that go on without the sample; a traceback stays last."""
+    """Returns the error with the options that continue without the sample; a traceback stays
+    last."""
     if not isinstance(error, SampleError):
         return error
     remedy = "on_error: substitute or mask goes on without such samples"

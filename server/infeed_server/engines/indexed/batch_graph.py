@@ -1,9 +1,10 @@
 """The tf.data graph of one batch size, from the columns of batches to the rows of their fields.
 
-Each batch has its own `map` where it may have any number of samples: those that the native decoder
-leaves, and with substitutes for bad samples the good ones. That takes processor time of each
-sample, 10 to 20 µs: nothing to the decoding of a photo, but much to a cheap transform. Samples that
-need no graph, and single ones that a batch lacks, are made outside of it.
+Each batch has its own `map` if its number of samples can vary: with the native decoder, which
+leaves some to the graph, or with substitutes, since the graph then makes only the good ones. This
+costs 10 to 20 µs of processor time per sample: little for a decoded photo, much for a cheap
+transform. Samples that need no graph, and single ones that a batch lacks, are made outside the
+graph.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from infeed_server.pipeline.sample_graph import ColumnsFunction, columns_functio
 from infeed_server.sources.base import Columns
 
 Rows = dict[str, Any]
-"""`slot`, `index`, `key` and `columns` of each sample of a batch that the graph is to make."""
+"""`slot`, `index`, `key` and `columns` of each sample of a batch that the graph makes."""
 
 _GRAPH_BATCHES = 2
-"""Batches whose samples are made at a time: with one, processors idle while its last is made."""
+"""Batches in the graph at a time: with one, processors idle while its last sample is made."""
 
 
 def maps_each(plan: IndexedPlan) -> bool:
-    """Returns whether each batch has its own `map`; its rows then are one more than its samples."""
+    """Returns whether each batch has its own `map`; it then has one row more than samples."""
     return _keeps_good(plan) or (plan.native is not None and plan.native.is_complete)
 
 
 def batch_dataset(plan: IndexedPlan, slots: int, batches: Iterator[Rows]) -> tf.data.Dataset:
-    """Returns the dataset of the rows that are made of each batch: slots, indices and fields."""
+    """Returns the dataset of each batch's results in rows: slots, indices and fields."""
     sample_function = (plan.native or plan).sample_function()
 
     # `map` converts the user's functions itself; this package's need no AutoGraph.
@@ -67,8 +68,8 @@ def batch_dataset(plan: IndexedPlan, slots: int, batches: Iterator[Rows]) -> tf.
 def make_early(
     plan: IndexedPlan, task: BatchTask, slots: Array, columns: Columns, run: Run, *, cut_off: bool
 ) -> Rows:
-    """Puts the samples into a task that need no graph. Returns the rows of the others; only if
-    `cut_off` with the pictures that end too early, which the graph would fail to make."""
+    """Puts samples that need no graph into a task. Returns the rows of the others; without
+    truncated pictures, which fail in the graph, unless `cut_off`."""
     if plan.is_passthrough:
         task.put(slots, dict(columns))
         slots = slots[:0]
@@ -82,8 +83,8 @@ def make_early(
 
 
 def graph_function(plan: IndexedPlan) -> ColumnsFunction:
-    """Returns the function that makes the same bits as the graph, without a trip through it, in
-    which a batch would wait behind others."""
+    """Returns the function that makes the same bits as the graph outside it, where a batch need not
+    wait for others."""
     made = plan.native or plan
     return columns_function((plan.native or plan.source).columns, made.sample_function())
 
@@ -94,7 +95,7 @@ def _keeps_good(plan: IndexedPlan) -> bool:
 
 
 def _signature(columns: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
-    """Returns the tensor specs of a batch that is read."""
+    """Returns the tensor specs of a batch's rows."""
     return {
         "slot": tf.TensorSpec([None], tf.int64),
         "index": tf.TensorSpec([None], tf.int64),

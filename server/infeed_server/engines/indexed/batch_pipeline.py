@@ -2,9 +2,9 @@
 
     queue → read columns by index (threads) → unbatch → map(sample function) → batch → prefetch
 
-The native decoder is between the first two: what it makes completely needs no graph.
-All streams of a batch size share one pipeline, so it is traced, warmed up and autotuned once, and
-its memory has one bound.
+The native decoder is between the first two; samples that it completes need no graph. All streams of
+a batch size share one pipeline, so it is traced, warmed up and autotuned once, and its memory has
+one bound.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _READ_AHEAD_BATCHES = 4
 """Batches of encoded samples that are read before the graph needs them."""
 
 _READ_AHEAD_BYTES = 256 << 20
-"""Bytes of these batches, if there are two or more: one is read ahead, however large it is."""
+"""Maximum bytes of these batches if there are two or more; one is read ahead at any size."""
 
 
 class BatchPipeline:
-    """Runs the tasks of all sessions of a batch size, and counts those sessions."""
+    """Runs the tasks of all sessions of a batch size, and counts the sessions."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class BatchPipeline:
         self._decoding: set[BatchTask] = set()
         """Tasks of `_reads` that are in the native decoder."""
         self._repairs: set[BatchTask] = set()
-        """Those that have failed, until they are completed."""
+        """Tasks that have failed, until they are completed."""
         self.clock = StateClock(self._state)
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()

@@ -17,8 +17,8 @@ from infeed_server.pipeline.rows import read_only
 
 @dataclass(eq=False)
 class Reader:
-    """A feed, with one stream for each connection: its place in its job, and the position up to
-    which its requests were started."""
+    """A feed with one stream per connection: its place in its job, and the position up to which its
+    requests have started."""
 
     trainer: Trainer = field(default_factory=Trainer)
     slots: int = 0
@@ -26,7 +26,7 @@ class Reader:
     position: int = 0
 
     def shares(self, other: Reader) -> bool:
-        """Returns whether it asks for the other feed's batches, if both are in one run."""
+        """Returns whether it requests the other feed's batches, if both are in one run."""
         ours, theirs = self.trainer, other.trainer
         is_same_rank = ours.world_size != theirs.world_size or ours.rank == theirs.rank
         return is_same_rank and self.slots == other.slots
@@ -34,9 +34,9 @@ class Reader:
 
 @dataclass(eq=False)
 class BatchTask:
-    """A request in progress. Every slot has a sample, so that the graph has no special case; where
-    `mask` is False, the result is discarded and the slot left empty. The samples are assigned when
-    the work begins, so that a queued request takes no memory for them."""
+    """A request in progress. Every slot has a sample, so the graph needs no special case; if `mask`
+    is False, the result is discarded and the slot stays empty. Samples are assigned when the work
+    begins, so a queued request takes no memory for them."""
 
     request: Request
     order: RunOrder
@@ -51,12 +51,12 @@ class BatchTask:
     is_assigned: bool = False
     """Whether the slots have samples; an order that fails gives them none."""
     arrays: dict[str, Array] = field(default_factory=dict)
-    """The results of the other slots, if there is any. Those that can be written are its own."""
+    """The results of the other slots, if any. The task owns the writable ones."""
     future: Future[Answer] = field(default_factory=Future)
     uncounted: Array = field(init=False)
-    """bool[slots]: those with a sample of the request whose picture is not counted yet."""
+    """bool[slots]: slots with a sample of the request whose picture has not been counted."""
     replaced: set[int] = field(default_factory=set)
-    """The slots whose own samples are bad."""
+    """Slots whose own samples are bad."""
     substitutions: int = 0
     entered_at: float = 0.0
     """The `time.perf_counter` at which the batch entered the graph."""
@@ -80,8 +80,8 @@ class BatchTask:
 
     def put(self, slots: Array, arrays: dict[str, Array], done: Array | None = None) -> None:
         """Keeps the results of some of the slots that are left: all rows of the arrays, or those
-        that are `done`. Arrays of all slots are kept without a copy, and in the second case the
-        others' results are written there."""
+        that are `done`. Arrays of all slots are kept without a copy; with `done`, later results are
+        written into them."""
         if len(slots) == self.request.slots:
             self.arrays = read_only(arrays) if done is None else arrays
             self.left = slots[:0] if done is None else slots[~done]

@@ -33,10 +33,11 @@ from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.transforms.decode import DecodeAndCrop, DecodeImage
 
 _MAX_WARM_SIZES = 4
-"""Batch sizes that are kept warm; beyond it, the least recently opened unused one is closed."""
+"""Batch sizes kept warm: beyond this number, the least recently opened unused one is closed."""
 
 _MAX_SIZES_IN_USE = 16
-"""Batch sizes in use at a time: each has threads and buffers of its own, and peers choose it."""
+"""Maximum batch sizes in use at a time: peers choose them, and each has its own threads and
+buffers."""
 
 
 class IndexedEngine(Engine):
@@ -53,7 +54,7 @@ class IndexedEngine(Engine):
         self.shared = SharedBatches(budget)
         self._pipelines: OrderedDict[int, BatchPipeline] = OrderedDict()
         self._ended_seconds: StateSeconds = dict.fromkeys(STATES, 0.0)
-        """The states of the batch pipelines that were closed."""
+        """The time in each state of closed batch pipelines."""
         self._lock = threading.Lock()
         self._closed = False
 
@@ -61,7 +62,7 @@ class IndexedEngine(Engine):
         return self.plan.order(seed, lineage)
 
     def known_bad(self) -> Array:
-        """Returns the samples that are known to be bad under any key, unless they are errors."""
+        """Returns the samples known to be bad under any key; none if bad samples are errors."""
         return self._bad_samples.known()
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
@@ -101,7 +102,7 @@ class IndexedEngine(Engine):
         )
 
     def _pictures(self) -> dict[str, int]:
-        """Returns the pictures by decoder; none where the pipeline decodes none."""
+        """Returns the pictures by decoder; empty if the pipeline decodes none."""
         plan, samples = self.plan, self.shared.samples
         if not isinstance(plan.pictures, str):
             return plan.pictures.counts.by_decoder()
@@ -122,7 +123,7 @@ class IndexedEngine(Engine):
         with self._lock:
             self._closed = True
             pipelines, self._pipelines = list(self._pipelines.values()), OrderedDict()
-        # First, since the pipelines wait for reads, and one in a user's code may never end.
+        # First, since the pipelines wait for reads, and a read in a user's code may never end.
         self.plan.source.close()
         for pipeline in pipelines:
             pipeline.close()

@@ -1,4 +1,4 @@
-"""Examination of a sample alone: whether it is bad, at which stage, and where it lies."""
+"""Examination of one sample: whether it is bad, at which stage, and where it is stored."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FUNCTIONS = "map"
 
 @dataclass(frozen=True)
 class SampleFailure:
-    """The error of a bad sample. `depends_on_key`: under another key it may be good."""
+    """The error of a bad sample. `depends_on_key`: the sample may be good under another key."""
 
     error: InfeedError
     depends_on_key: bool
 
 
 Look = Callable[[Source | Step, Sample], None]
-"""Gets what is read of a sample, with its source, and the sample before each step."""
+"""Receives the columns of a sample, with their source, and the sample before each step."""
 
 
 def _ignore(_: Source | Step, __: Sample) -> None:
@@ -41,7 +41,7 @@ def _ignore(_: Source | Step, __: Sample) -> None:
 def find_bad_sample(
     source: Source, steps: Sequence[Step], index: int, key: Array, look: Look = _ignore
 ) -> SampleFailure | None:
-    """Runs the pipeline on one sample alone. Returns its failure; None where it is good. Raises
+    """Runs the pipeline on one sample. Returns its failure; None if it is good. Raises
     `SourceError` for a storage fault that remains after retries."""
     examine = partial(_examine, source, steps, index, key, look)
     subject = f"sample {index} ({source.provenance(index)})"

@@ -13,10 +13,9 @@ from infeed_server.engines.memory_budget import StreamQuota
 
 class FairQueue:
     """Takes tasks of each stream, identified by its quota, in turn, while the quota has room. A
-    batch counts from `take` until `release`, after it is sent. So a stalled stream holds its quota,
-    and takes no turns from the others. Only events of a stream's own batches wake the consumer: a
-    stream without room holds at least two batches, and is checked again when the first of them is
-    sent."""
+    batch counts from `take` until `release`, after it is sent. So a stalled stream fills its quota,
+    and takes no turns from the others. Only a stream's own batches wake the consumer: a stream
+    without room holds at least two batches, and is checked again when the first of them is sent."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -29,7 +28,7 @@ class FairQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no task waits. Without a lock: it may just change."""
+        """Whether no task waits. Reads without a lock, so it may be out of date."""
         return not self._waiting
 
     def put(self, task: BatchTask) -> None:
@@ -79,7 +78,7 @@ class FairQueue:
         for quota, tasks in self._waiting.items():
             if quota.try_acquire():
                 task = tasks.popleft()
-                # The stream goes to the back of the line.
+                # The stream goes to the end of the queue.
                 del self._waiting[quota]
                 if tasks:
                     self._waiting[quota] = tasks

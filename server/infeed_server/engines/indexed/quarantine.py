@@ -1,4 +1,4 @@
-"""The quarantine: the log of bad samples, and the last of them in memory for the control plane."""
+"""The quarantine: the log of bad samples, with the latest in memory for the control plane."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from infeed_server.pipeline.sample_key import format_key
 log = logging.getLogger(__name__)
 
 _MAX_RECENT = 100
-"""Samples that are kept in memory; the log has all."""
+"""Maximum samples kept in memory; the log has all."""
 
 
 class Quarantine:
-    """The bad samples of a pipeline: one JSON object per line of a file, each once. Thread-safe."""
+    """The bad samples of a pipeline: one JSON object per line of a file, each sample once.
+    Thread-safe."""
 
     def __init__(self, file: str, pipeline: str, action: OnError) -> None:
         self.file = Path(file)
@@ -33,9 +34,9 @@ class Quarantine:
         self._lock = threading.Lock()
 
     def add(self, error: InfeedError, task: BatchTask, slot: int) -> bool:
-        """Adds the sample of a slot of a failed batch, with the error that it caused. `position` is
-        the slot's, and `epoch` is the batch's first sample's. Returns False if the log cannot be
-        written."""
+        """Adds the sample in a slot of a failed batch, with the error that it caused. `position` is
+        that of the slot, and `epoch` that of the batch's first sample. Returns False if the log
+        cannot be written."""
         sample, metadata = int(task.index[slot]), error.metadata
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         problem = {"reason": error.reason, "error": error.message}
@@ -64,13 +65,13 @@ class Quarantine:
             return self._write({"time": now, **fields, **problem}, fields)
 
     def count_again(self, sample: int) -> None:
-        """Counts a sample again that is known to be bad, and was not tried."""
+        """Counts a known bad sample again, which was not tried."""
         with self._lock:
             if sample in self._recent:
                 self._recent[sample]["count"] += 1
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Returns the recent samples for JSON, the last one first."""
+        """Returns the recent samples for JSON, newest first."""
         with self._lock:
             return [dict(sample) for sample in reversed(self._recent.values())]
 

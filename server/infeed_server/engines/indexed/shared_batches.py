@@ -1,7 +1,7 @@
-"""Shared batches: each is made once for all feeds that ask for it while it is made or kept.
+"""Shared batches: each is made once for all feeds that request it while it is made or kept.
 
-A batch is kept for feeds that have not come to its position. One that has fallen behind by more
-than may be kept gets it made again, with the same bits.
+A batch is kept for feeds that have not reached its position. If a feed falls too far behind, its
+batch is made again, with the same bits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from infeed_server.engines.memory_budget import MemoryBudget
 from infeed_server.sources.base import array_bytes
 
 Origin = Literal["computed", "shared", "recomputed"]
-"""How a feed got samples: made for it, made for another feed, or made again since they were not
-kept as long as it took the feed to ask."""
+"""How a feed got samples: made for it, made for another feed, or made again because the feed
+requested them too late."""
 
 _OBJECT_BYTES, _FIELD_BYTES = 2 << 10, 1 << 10
 """Memory of a kept batch, and of each of its fields, in Python's objects."""
@@ -31,13 +31,13 @@ _Key = tuple[RunKey, int, int, int]
 
 @dataclass(eq=False)
 class _Shared:
-    """A batch: in the making, and kept afterwards."""
+    """A batch that is being made, and kept afterwards."""
 
     maker: Reader
     waiting: list[BatchTask] = field(default_factory=list)
     batch: HostBatch | None = None
     bytes: int = 0
-    """Memory that is taken for it: arrays, sample ids, mask, objects and payloads."""
+    """Memory taken for it: arrays, sample ids, mask, objects and payloads."""
 
 
 class SharedBatches:
@@ -53,7 +53,7 @@ class SharedBatches:
         self._lock = threading.Lock()
 
     def open(self, trainer: Trainer, slots: int) -> Reader:
-        """Returns the feed of a stream; batches are kept for it too, from its first request on."""
+        """Returns the feed of a stream. From its first request on, batches are also kept for it."""
         with self._lock:
             same = (reader for reader in self._readers if reader.trainer == trainer)
             reader = (next(same, None) if trainer.feed_id else None) or Reader(trainer, slots)
@@ -80,7 +80,7 @@ class SharedBatches:
 
     def join(self, task: BatchTask) -> bool:
         """Completes the task with its batch, at once or when it is made. Returns False if it is
-        neither kept nor in the making: the caller makes it then, and calls `settle`."""
+        neither kept nor being made: the caller then makes it, and calls `settle`."""
         key, reader = _key(task), task.reader
         with self._lock:
             found = self._batches.get(key)
@@ -122,7 +122,7 @@ class SharedBatches:
             complete(one, result)
 
     def _count_payload(self, key: _Key, made: _Shared, size: int) -> None:
-        """Takes memory for a payload of a batch that is kept, or keeps it no longer."""
+        """Takes memory for a payload of a kept batch, or drops the batch."""
         with self._lock:
             if self._batches.get(key) is made:
                 if self._budget.keep(size):
@@ -131,19 +131,20 @@ class SharedBatches:
                     self._drop([key])
 
     def _others(self, key: _Key, maker: Reader) -> list[Reader]:
-        """Returns the feeds that ask for a batch too, sooner or later, if they go on."""
+        """Returns the other feeds that will request a batch if they continue."""
         others = (reader for reader in self._readers if reader is not maker)
         return [other for other in others if other.run == key[0] and other.shares(maker)]
 
     def _wanted(self, key: _Key, kept: _Shared) -> bool:
-        """Returns whether a feed will ask for a batch while it can be kept."""
+        """Returns whether a feed will request a batch while it can be kept."""
         per_position = max(1, kept.bytes // max(1, key[2]))
         reach = self._budget.kept_limit // per_position
         others = self._others(key, kept.maker)
         return any(0 <= key[1] - other.position <= reach - key[2] for other in others)
 
     def _make_room(self, size: int) -> bool:
-        """Takes memory for a batch, from those that no feed wants and then from the oldest."""
+        """Takes memory for a batch: from batches that no feed will request, then from the
+        oldest."""
         if self._budget.keep(size):
             return True
         settled = [key for key, kept in self._batches.items() if kept.batch is not None]
