@@ -6,12 +6,12 @@ import dataclasses
 import importlib
 import inspect
 import json
-import pydoc
 import re
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import griffe
 from tools.docs.docstrings import (
     attribute_docstring,
     first_paragraph,
@@ -67,7 +67,17 @@ _SECTIONS = {
 }
 """Module, or name of one → the section that explains it."""
 
-_MODULES = [name for name in _SECTIONS if not callable(pydoc.locate(name))]
+_ADAPTERS = [f"infeed.{name}" for name in ("jax", "torch", "keras", "tensorflow", "grain")]
+"""Modules that are read and not imported: the set-up of a checkout lacks their frameworks."""
+
+_MODULES = [
+    "infeed",
+    *_ADAPTERS,
+    "infeed.audit",
+    "infeed.loadtest",
+    "infeed.testing",
+    "infeed_server",
+]
 
 
 def tables() -> dict[str, Table]:
@@ -85,24 +95,38 @@ def tables() -> dict[str, Table]:
 def _api() -> Table:
     """Returns the public names of all modules, without errors."""
     rows = []
+    adapters = _read_adapters()
     for module in _MODULES:
-        found = importlib.import_module(module)
-        for name in _public(found):
-            item = getattr(found, name)
-            if callable(item) and not _is_error(item):
-                path = f"{module}.{name}"
-                sentence = re.split(r"(?<=\.)\s", first_paragraph(item))[0]
-                section = _SECTIONS.get(path, _SECTIONS[module])
-                rows.append((f"[{code(path)}]({section})", cell(sentence)))
+        for name, item in adapters[module] if module in adapters else _public(module):
+            path = f"{module}.{name}"
+            sentence = re.split(r"(?<=\.)\s", first_paragraph(item))[0]
+            section = _SECTIONS.get(path, _SECTIONS[module])
+            rows.append((f"[{code(path)}]({section})", cell(sentence)))
     return Table(("name", "meaning"), rows)
 
 
-def _public(module: ModuleType) -> list[str]:
-    """Returns the names that a module offers: those that it lists, or defines itself."""
-    if "__dir__" in vars(module):
-        return dir(module)
-    own = [name for name, item in vars(module).items() if _defines(module, item)]
-    return sorted(name for name in own if name[0] != "_")
+def _public(module: str) -> Iterator[tuple[str, object]]:
+    """Yields what a module offers, by name: what it lists, or defines itself."""
+    found = importlib.import_module(module)
+    own = [name for name, item in vars(found).items() if _defines(found, item)]
+    for name in dir(found) if "__dir__" in vars(found) else sorted(own):
+        item = getattr(found, name)
+        if name[0] != "_" and callable(item) and not _is_error(item):
+            yield name, item
+
+
+def _read_adapters() -> dict[str, list[tuple[str, object]]]:
+    """Returns the names that each adapter exports, each with something of the same docstring."""
+    loader = griffe.GriffeLoader(search_paths=["client", "plugins/frameworks", "plugins/service"])
+    modules = {name: loader.load(name) for name in _ADAPTERS}
+    loader.resolve_aliases(external=True)
+    return {
+        name: [
+            (exported, SimpleNamespace(__doc__=module[exported].final_target.docstring.value))
+            for exported in sorted(module.exports or ())
+        ]
+        for name, module in modules.items()
+    }
 
 
 def _defines(module: ModuleType, item: object) -> bool:

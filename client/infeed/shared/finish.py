@@ -110,7 +110,8 @@ def _mix_pairs(transform: MixPairs, fields: dict[str, Array], mask: Array, empty
                 weighted = x[own] * np.uint16(256 - share) + x[other] * np.uint16(share)
                 mixed[own] = (weighted + np.uint16(128)) >> 8
             mixed[own, top:bottom, left:right] = x[other, top:bottom, left:right]
-    others = labels.reshape(-1, 2, *labels.shape[1:])[:, ::-1].reshape(labels.shape)
+    # A copy even of one pair, where reshape alone gives a view.
+    others = labels.reshape(-1, 2, *labels.shape[1:])[:, ::-1].copy().reshape(labels.shape)
     of_other = draws[:, 1].repeat(2)
     if transform.partner:
         fields |= {transform.partner: others, transform.own_share: 1 - of_other}

@@ -17,7 +17,11 @@ from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.moved_targets import made_targets, with_targets
 from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.pipeline.sample_graph import Specs, trace
-from infeed_server.pipeline.shown_targets import written
+from infeed_server.pipeline.shown_targets import (
+    refuse_left_targets,
+    refuse_other_targets,
+    written,
+)
 from infeed_server.sources.base import Source
 from infeed_server.sources.concat import ConcatSource, difference
 
@@ -42,6 +46,8 @@ def join(
         for name, part, some in zip(names, united, moved, strict=True):
             with within(MIX, name):
                 stages, origins = trace(part.source, some)
+                refuse_other_targets(part.shown, some, origins)
+                refuse_left_targets(part.shown, some, stages, origins)
                 part.classes = followed_classes(part, origins[-1])
                 _add_shown(shown, made_targets(some), stages[-1])
                 part.shown = shown

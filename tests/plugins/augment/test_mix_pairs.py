@@ -122,6 +122,14 @@ def test_a_partner_has_the_labels_whose_mixture_is_the_mixed_one(label: Any) -> 
     assert result["lam"].tolist()[-5:] == [result["lam"][-5], 1, 0, 0, 0]
 
 
+def test_a_partner_of_an_empty_slot_leaves_the_label_of_the_last_sample() -> None:
+    drawn = np.zeros((2, 6), np.int32)
+    fields = {"image": pixels()[:2], "label": np.array([14, 0]), "draws": drawn}
+    mask = np.array([True, False])
+    result = finish(fields, [Mix("image", "label", "draws", "other", "lam")], mask)
+    assert result["label"].tolist() == [14, 0]
+
+
 def test_draws_have_timms_distribution() -> None:
     drawn = draws(
         MixPairs(field="image", mixup=0.4, cutmix=1.0, probability=0.8, switch=0.25), 3000

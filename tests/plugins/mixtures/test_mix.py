@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import load
@@ -129,6 +131,26 @@ def test_a_mixture_moves_the_targets_of_its_parts() -> None:
     lefts = found["image"][:, 2, :, 0].argmax(1)
     assert {*lefts} == {1, 5}
     assert found["boxes"][:, 0].tolist() == [[left, 2, left + 2, 4] for left in lefts]
+
+
+def test_a_part_that_moves_a_picture_must_move_its_boxes(tmp_path: Path) -> None:
+    (tmp_path / "i").mkdir()
+    picture = tf.io.encode_png(np.zeros((4, 6, 1), np.uint8)).numpy()
+    (tmp_path / "i" / "a.png").write_bytes(picture)
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2]}
+    images, classes = [{"id": 1, "file_name": "a.png"}], [{"id": 1, "name": "x"}]
+    document = {"images": images, "annotations": [box], "categories": classes}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    source = {"images": str(tmp_path / "i"), "labels": {"coco": str(tmp_path / "a.json")}}
+    decode, flip = (
+        {"decode_image": {"field": "image"}},
+        {"random_flip_left_right": {"field": "image"}},
+    )
+    steps = {"a": [decode], "b": [decode, flip]}
+    mix = {name: {"source": source, "transforms": some} for name, some in steps.items()}
+    targets = {"boxes": {"boxes": {"with": ["label", "iscrowd"], "pad": 3}}}
+    with pytest.raises(ConfigError, match=r"mix.b.transforms\[1\].*boxes of 'image' would not"):
+        plan_of(mix, [flip], targets=targets)
 
 
 def test_different_fields_are_an_error_with_both() -> None:
