@@ -1,4 +1,4 @@
-"""CPU and memory of this process: the host's, cut to its control group's (v1, v2)."""
+"""CPU and memory of this process: the host's, limited by its control group (v1 and v2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEMORY_FILES = (
     ("memory", "memory.limit_in_bytes"),
 )
 _CPU_FILES = (("", "cpu.max"), ("cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us"))
-"""Controllers of cgroup v1 with their files; without a controller v2, which has one tree for all.
+"""Controllers of cgroup v1 with their files; no controller means v2, which has one tree for all.
 """
 
 _process_count = 1
@@ -34,15 +34,15 @@ def process_count() -> int:
 
 
 def cpu_count() -> int:
-    """Returns the CPUs of the affinity mask, cut to the container's quota; at least one. A fraction
-    of a CPU counts as one, so that no part of the quota is left unused."""
+    """Returns the CPUs of the affinity mask, limited by the container's quota; at least one. A
+    fraction counts as a whole CPU, so that no part of the quota stays unused."""
     pairs = (pair for files in _CPU_FILES for pair in _numbers(*files))
     quotas = [math.ceil(quota / period) for quota, period in pairs if period]
     return max(1, min([len(os.sched_getaffinity(0)), *quotas]) // _process_count)
 
 
 def memory_bytes() -> int:
-    """Returns the host's memory in bytes, cut to the container's limit."""
+    """Returns the host's memory in bytes, limited by the container."""
     limits = [limit for files in _MEMORY_FILES for (limit,) in _numbers(*files)]
     return min([_host_memory_bytes(), *limits]) // _process_count
 
@@ -59,13 +59,12 @@ def _host_memory_bytes() -> int:
 
 def _numbers(controller: str, *files: str) -> Iterator[list[int]]:
     """Yields the numbers in files of this process's control group, and of each of its ancestors.
-    Any of them can set a limit; without one, a file has no number: `max` or -1. Inside of a
-    container the path can be the host's and not exist here; the root, the container's own group,
-    always does."""
+    Any of them can set a limit; without one, a file has no number: `max` or -1. Inside a container
+    the path can be the host's and not exist; the root, the container's own group, always exists."""
     root = group = _CGROUP_ROOT / controller
     for line in _read(_PROCESS_CGROUP).splitlines():
         _, controllers, path = line.split(":", 2)
-        # A process outside of the container's own tree has a path upwards: `/../..`.
+        # The path of a process outside the container's own tree leads upwards: `/../..`.
         if controller in controllers.split(",") and ".." not in path:
             group = root / path.strip("/")
             break

@@ -18,6 +18,6 @@ _THRESHOLDS = {
 
 
 def keep_freed_memory() -> bool:
-    """Sets the allocator of this process; returns False where it cannot be set (no glibc)."""
+    """Sets the allocator of this process; returns False if it cannot (no glibc)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and all(mallopt(*setting) for setting in _THRESHOLDS.items())

@@ -22,7 +22,7 @@ class PeriodicTask:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns after the last call. It may be called twice, and before `start`."""
+        """Returns after the last call. May be called twice, and before `start`."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()

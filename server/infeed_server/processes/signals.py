@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _EXIT_TIMEOUT_SECONDS = 5.0
-"""Seconds of a shutdown beyond the grace of open streams: afterwards the process exits, so that a
-user's function that never returns cannot keep it alive."""
+"""Seconds of a shutdown after the grace of open streams; then the process exits, so that a user's
+function that never returns cannot keep it alive."""
 
 _INTERRUPT_TIMEOUT_SECONDS = 2.0
-"""The time from Ctrl-C to the end of a command whose main thread does not handle it."""
+"""Seconds from Ctrl-C to the end of a command whose main thread does not handle it."""
 
 
 @contextmanager
 def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
-    """Ends the process after a SIGINT within the block, with status 130, unless its exception does.
-    TensorFlow keeps the main thread from handling it while it waits for the user's code, which may
-    never return. `before_exit` is called on any thread."""
+    """Ends the process with status 130 after a SIGINT within the block, unless the exception ends
+    it first. While TensorFlow waits for the user's code, which may never return, the main thread
+    cannot handle the signal. `before_exit` is called on any thread."""
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     previous = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
@@ -47,7 +47,7 @@ def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
 class ShutdownSignal:
     """Set by SIGTERM or SIGINT; a second signal ends the process at once. A signal before the first
     `is_set` or `wait`, while the server opens its sources, raises `SystemExit` on the main thread:
-    there is nothing to hand back, and an index may take minutes."""
+    no stream is open yet, and an index may take minutes."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

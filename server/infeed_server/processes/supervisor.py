@@ -1,9 +1,9 @@
 """Child processes that are restarted when they exit, as with `infeed serve --processes n`.
 
-The processes of `--processes` share one port, because Python runs one thread at a time: one process
-sends what one processor can send. Every batch is a pure function of its request, so any process can
-answer any trainer; the kernel distributes incoming connections. The first process starts alone and
-builds what is built once (record indexes); the others find it.
+The processes of `--processes` share one port, because Python runs one thread at a time: a process
+sends no more than one processor can. Every batch is a pure function of its request, so any process
+can answer any trainer; the kernel distributes incoming connections. The first process starts alone
+and builds the record indexes, which the others then find.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLL_INTERVAL_SECONDS = 0.05
 _READY_LINE = re.compile(r"serving on (\S+) \(http (\S+)\)")
 
 CommandFactory = Callable[[str | None], Sequence[str]]
-"""Last address of the process, None at its first start → its command line."""
+"""Last address of the process (None at its first start) → its command line."""
 
 
 class ChildProcess:
@@ -40,7 +40,7 @@ class ChildProcess:
     def __init__(self, name: str, command: CommandFactory) -> None:
         self.name = name
         self.address: str | None = None
-        """Where it serves, or last served."""
+        """The address at which it serves, or last served."""
         self.http: str | None = None
         """The address of its control plane; None while it does not serve."""
         self._command = command
@@ -51,7 +51,7 @@ class ChildProcess:
 
     def start(self) -> None:
         # In its own session: Ctrl-C at a terminal is for the parent, which ends its children. The
-        # parent holds the other end of standard input, so its end means that the parent exited.
+        # parent holds the other end of standard input, which closes when the parent exits.
         self._process = subprocess.Popen(  # noqa: S603
             self._command(self.address),
             stdin=subprocess.PIPE,
@@ -126,12 +126,12 @@ class ProcessGroup:
     """Processes of the same command. Only `http_addresses` is thread-safe."""
 
     def __init__(self, kind: str, count: int, command: CommandFactory) -> None:
-        """`kind` is their name in messages."""
+        """`kind` names the processes in messages."""
         self.processes = [ChildProcess(f"{kind} {number}", command) for number in range(count)]
 
     def start(self, stopped: Callable[[float], bool]) -> None:
-        """Starts the first process, and the others when it serves; returns when all do, or have
-        exited, which must not keep those that serve from being used.
+        """Starts the first process, and the others when it serves; returns when each serves or has
+        exited: an exited one must not keep the others from use.
 
         `stopped` waits for a number of seconds and returns whether to give up. Raises `ServerError`
         when the first process exits instead of serving; it logs the reason.

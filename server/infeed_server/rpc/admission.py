@@ -18,21 +18,21 @@ STREAMS, CALLS, HEALTH_CALLS = "streams", "calls", "health calls"
 """Kinds of calls with limits of their own."""
 
 _HEALTH_PREFIX = "/grpc.health.v1.Health/"
-"""Health checks need no token, and reveal nothing else."""
+"""Methods that need no token: health checks, which reveal nothing else."""
 
 MAX_HEALTH_CALLS = 32
-"""Calls with a thread each: more let clients without a token hold more threads."""
+"""Maximum calls, each with a thread: more let clients without a token hold more threads."""
 
 _MAX_PEER_HEALTH_CALLS = 8
-"""Calls of one client: with fewer, the probes of a proxy could not overlap."""
+"""Maximum calls of one client: with fewer, a proxy's probes could not overlap."""
 
 
 class Admission:
-    """Authenticates calls, counts those that are open, and refuses too many. Thread-safe."""
+    """Authenticates calls, counts the open ones, and refuses calls over a limit. Thread-safe."""
 
     def __init__(self, limits: Limits, authenticator: TokenAuthenticator | None) -> None:
         self._authenticator = authenticator
-        # The most calls in total and of one client.
+        # Maximum calls, in total and of one client.
         self._limits = {
             STREAMS: (limits.max_streams, limits.peer_streams),
             CALLS: (limits.max_calls, limits.peer_calls),
@@ -78,7 +78,7 @@ class Admission:
         limit, peer_limit = self._limits[kind]
         if self.open_calls(kind) >= limit:
             raise _full(kind, limit)
-        # All clients of a Unix socket are the empty one, which has no limit of its own.
+        # All clients of a Unix socket have the empty name, which has no limit of its own.
         if client and self._open[kind][client] >= peer_limit:
             raise _full(kind, peer_limit, client)
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
 
 MAX_PENDING_REQUESTS = 1024
-"""Requests of one stream: with fewer, a trainer could ask less far ahead; more are an error."""
+"""Maximum unanswered requests of one stream; more are an error. With a smaller limit, trainers
+could request less far ahead."""
 
 MAX_COUNTED_PARTS = 256
 """Parts of a source whose samples are counted: each is a series of the metrics."""
@@ -37,14 +38,15 @@ class EncodedAnswer:
     """An engine's answer as gRPC messages, with its sizes for the metrics."""
 
     messages: Iterator[bytes]
-    """Made when gRPC takes them: it finds a message in the processor's cache when it copies it."""
+    """Made when gRPC takes them, so that each message is in the processor's cache when gRPC copies
+    it."""
     count: int
     """Of the messages."""
     samples: int | None
     """Filled slots; None when the answer is not a batch."""
     payload_bytes: int
     position: int
-    """The end of its request in the stream of samples."""
+    """The position at which its request ends."""
     span: BatchSpan | None = None
     """The span of the batch, if it is traced."""
     parts: Mapping[str, int] = field(default_factory=dict)
@@ -127,7 +129,8 @@ _Item: TypeAlias = "Future[EncodedAnswer] | Exception | None"
 
 
 class AnswerQueue:
-    """Answers that are made or under way. One thread adds, one takes, any thread may wake it."""
+    """Answers that are ready or in progress. One thread adds, another takes, and any thread may
+    wake it."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -153,8 +156,8 @@ class AnswerQueue:
             self.wake()
 
     def take(self) -> EncodedAnswer | None:
-        """Returns the answer to the oldest request if it is ready. Raises the error in its place. A
-        cancelled one is the end: the session was closed, by the client or by the server's end."""
+        """Returns the answer to the oldest request if it is ready, or raises its error. A cancelled
+        answer is the end: the client or the ending server has closed the session."""
         if not self._answers:
             return None
         oldest = self._answers[0]
@@ -177,6 +180,6 @@ class AnswerQueue:
         return is_woken
 
     def end(self) -> None:
-        """Ends the answers, also for a thread in `wait`."""
+        """Ends the answers, and wakes a thread in `wait`."""
         self.ended = True
         self.wake()

@@ -1,4 +1,4 @@
-"""Streams of batches: the thread of a call sends responses, another one reads its requests."""
+"""Streams of batches: a call's thread sends responses, another thread reads its requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from infeed_server.serving.instrument import ConnectedTrainer, Instrument
 from infeed_server.serving.refused import RefusedBatches
 
 _HEARTBEAT_INTERVAL_SECONDS = 5.0
-"""Time between messages while no batch is ready: with more, clients take the server for lost."""
+"""Time between messages while no batch is ready: with more, clients consider the server lost."""
 
 Requests = Iterator[stream_pb2.StreamBatchesRequest]
 
@@ -51,7 +51,7 @@ class BatchStreams:
         self._wake()
 
     def end(self) -> None:
-        """Ends the streams that are left, with a status."""
+        """Ends the remaining streams with a status."""
         self.draining = self.ended = True
         self._wake()
 
@@ -76,7 +76,8 @@ class BatchStreams:
         finally:
             self.open.discard(stream)
             stream.close()
-            # Not in `close`: a peer that has its last batch leaves before it counts as sent.
+            # Not in `close`: a peer leaves when it has its last batch, before that batch counts as
+            # sent.
             stream.traces.close()
 
     def _wake(self) -> None:
@@ -119,7 +120,7 @@ class _Stream:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Frees what the stream holds. Idempotent; called on any thread, and must not block."""
+        """Frees the stream's resources. Idempotent; called on any thread, and must not block."""
         with self._lock:  # a request that was submitted to a closed session would never be freed
             was_closed, self._closed = self._closed, True
         if was_closed:
@@ -132,7 +133,8 @@ class _Stream:
         self._streams.instrument.monitor.count("infeed_streams", self.name, amount=-1)
 
     def responses(self, requests: Requests) -> Iterator[bytes]:
-        """Yields the responses; another thread reads the requests, so that the engine is ahead."""
+        """Yields the responses; another thread reads the requests, so that the engine can work
+        ahead."""
         read = partial(contextvars.copy_context().run, self._read, requests)  # for the log
         threading.Thread(target=read, name="infeed-requests", daemon=True).start()
         opened = self._stream.opened_message()
@@ -164,7 +166,7 @@ class _Stream:
             heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
 
     def _open_blocks(self) -> BlockPool | None:
-        """Opens the blocks that the client asks for, if it can have some."""
+        """Opens the blocks that the client requests, if they are available."""
         memory, size = self._streams.shared_memory, self._stream.payload_bytes
         if memory is None or memory.refusal or not size or self._opening.blocks <= 0:
             return None
@@ -185,7 +187,7 @@ class _Stream:
 
     def _send(self, encoded: EncodedAnswer) -> Iterator[bytes]:
         begin, left = time.perf_counter(), encoded.count
-        # The caller keeps the answer until the next one; at its end, it does not keep the batch.
+        # The caller keeps the answer until the next one, but must not keep a sent batch.
         try:
             for message in encoded.messages:
                 left -= 1

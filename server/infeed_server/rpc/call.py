@@ -1,4 +1,4 @@
-"""One gRPC call as handlers see it: peer, caller, counters and the lines of the log."""
+"""One gRPC call as handlers see it: peer, caller, counters and log lines."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ log = logging.getLogger(__name__)
 
 _MAX_LOGGED_METHOD_CHARS = 200
 _MAX_FEED_ID_CHARS = 8
-"""Characters in the log of what the client chooses: a method's name, and the id of a feed."""
+"""Maximum characters in the log of texts that the client chooses: a method's name, and a feed's
+id."""
 
 
 class ServerCall:
-    """A call of grpcio with what infeed knows of it."""
+    """A call of grpcio with infeed's data on it."""
 
     def __init__(self, method: str, context: Any) -> None:
         self.method = method
         self.context = context
-        """grpcio's. Its callbacks must not block: one thread makes all, and reads all events."""
+        """The context of grpcio. Its callbacks must not block: one thread runs them all and reads
+        all events."""
         self.caller: Any = None
         """Set by `Admission`, for handlers."""
         self.trainer: ConnectedTrainer | None = None
-        """Of a stream of batches; set by its handler, for the log."""
+        """The trainer of a stream of batches; set by its handler, for the log."""
         self.status = grpc.StatusCode.CANCELLED
-        """The status that was sent; CANCELLED for none."""
+        """The status sent; CANCELLED if none was."""
         self.began_at = time.monotonic()
         self.sent_bytes = self.received_bytes = 0
         """Sizes of messages."""
@@ -42,7 +44,7 @@ class ServerCall:
         return "unix" if scheme == "unix" else urllib.parse.unquote(address)
 
     def log_fields(self) -> dict[str, Any]:
-        """Returns the keys that lines of the log about this call have in JSON."""
+        """Returns the JSON keys of log lines about this call."""
         if self.trainer is not None:
             return _trainer_fields(self.trainer)
         return {"peer": self.peer(), "method": self.method[:_MAX_LOGGED_METHOD_CHARS]}

@@ -28,13 +28,13 @@ FIRST_MESSAGE_TIMEOUT_SECONDS = 10.0
 _LOGGED_CODES = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 _MAX_LOGGED_CHARS = 500
-"""Characters of a logged refusal, which may contain data of the client."""
+"""Maximum characters of a logged refusal, which may contain the client's data."""
 
 
 class CallInterceptor(grpc.ServerInterceptor):
-    """Admits calls, and passes them to handlers as `ServerCall`. grpcio gets streams of bytes only.
-    It would read the message of a unary call before it calls the handler, and wait for it on a
-    thread; and it logs a traceback of each invalid message."""
+    """Admits calls, and passes them to handlers as `ServerCall`. To grpcio all are streams of
+    bytes: it would read a unary call's message before it calls the handler, and hold a thread
+    meanwhile; and it logs a traceback of each invalid message."""
 
     def __init__(self, admission: Admission, monitor: Monitor) -> None:
         self._admission = admission
@@ -51,7 +51,7 @@ class CallInterceptor(grpc.ServerInterceptor):
     ) -> Iterator[bytes]:
         """Yields the responses of a call. Ends it with the status of an error."""
         call = ServerCall(method, context)
-        name = method if handler else "unknown"  # the client chooses the names of unknown ones
+        name = method if handler else "unknown"  # the client chooses an unknown method's name
         self._monitor.count("grpc_server_call_started", _grpc_name(name))
         on_end = partial(self._on_end, call, name)
         if not context.add_callback(on_end):
@@ -82,7 +82,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         call.context.abort_with_status(status)
 
     def _on_end(self, call: ServerCall, name: str) -> None:
-        """Counts and logs a call that has ended, whichever end has ended it."""
+        """Counts and logs a call that the client or the server has ended."""
         seconds, status = time.monotonic() - call.began_at, call.status.name
         self._monitor.count("infeed_calls", name, status)
         for metric, value in (

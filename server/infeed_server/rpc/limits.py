@@ -1,4 +1,4 @@
-"""Limits on trainers: their open calls, in total and of each client, and their connections."""
+"""Limits on trainers: open calls, in total and for each client, and connections."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from infeed_server.config.options import Options, option
 
 _IPV6_CLIENT_BITS = 64
-"""Prefix of the addresses that count as one host: a host can use any of them."""
+"""Prefix of addresses that count as one host, which can use any of them."""
 
 _FINGERPRINT_CHARS = 16
 
 _FILE_RESERVE = 256
-"""Descriptors that connections leave for data files; a quarter of them if there are few."""
+"""Descriptors that connections leave for data files; a quarter of all if there are few."""
 
 _MAX_CONNECTIONS = 1024
-"""Open connections, with or without a token; one more is closed at once."""
+"""Maximum open connections, with or without a token; further ones are closed at once."""
 
 
 def _limit(default: Any, text: str, metavar: str = "N") -> Any:
@@ -46,8 +46,9 @@ class Limits(Options):
 
 
 def client_name(peer: str, certificate: bytes | None = None) -> str:
-    """Returns the name under which a client without a token is counted: of its certificate or host.
-    `peer` is host:port, or no address for a Unix socket, whose clients have the empty name."""
+    """Returns the name under which a client without a token counts: that of its certificate or
+    host. `peer` is host:port, or no address for a Unix socket, whose clients have the empty
+    name."""
     if certificate is not None:
         return f"the certificate {hashlib.sha256(certificate).hexdigest()[:_FINGERPRINT_CHARS]}"
     host = peer.rpartition(":")[0].strip("[]")
@@ -63,7 +64,7 @@ def client_name(peer: str, certificate: bytes | None = None) -> str:
 def raise_file_limit() -> None:
     """Raises the limit of open files to what the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+    with contextlib.suppress(ValueError, OSError):  # some systems allow less than they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

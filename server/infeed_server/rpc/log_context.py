@@ -1,4 +1,4 @@
-"""Fields of the call that a thread works on, which every line of its log in JSON has."""
+"""Log context: fields of a thread's current call, in each of its JSON log lines."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from contextvars import ContextVar
 from typing import Any
 
 log_fields: ContextVar[Callable[[], Mapping[str, Any]]] = ContextVar("log_fields", default=dict)
-"""Set at the begin of a call, which gRPC runs in a context of its own."""
+"""Set when a call begins; gRPC runs each in its own context."""

@@ -33,7 +33,7 @@ from infeed_server.serving.refused import RefusedBatches
 
 log = logging.getLogger(__name__)
 
-# It would log a traceback for each header of a peer that is no UTF-8.
+# It would log a traceback for each header that is not UTF-8.
 logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
 
 _MAX_REQUEST_BYTES = 64 << 10
@@ -43,18 +43,19 @@ _IDLE_SECONDS = 60.0
 """Time after which a connection without a call ends. Clients connect again for their next call."""
 
 _HANDSHAKE_TIMEOUT_SECONDS = 10.0
-"""Time for TLS and the first frames of a connection; slower networks than the longest have none."""
+"""Time for TLS and the first frames of a connection; with less, slow networks could not connect."""
 
 _MAX_STREAMS_OF_CONNECTION = 512
-"""Calls of one connection; proxies carry the calls of many trainers. A client waits with others."""
+"""Maximum calls of one connection, since proxies carry the calls of many trainers. Further calls
+wait in the client."""
 
 _SPARE_THREADS = 8
-"""Threads for calls over the limits, so that they are refused at once."""
+"""Threads for calls over the limits, so that the server refuses them at once."""
 
 _DRAIN_POLL_SECONDS = 0.02
 
 _END_TIMEOUT_SECONDS = 1.0
-"""Wait for the calls that are ended at shutdown. Only clients that do not read take as long."""
+"""Time that calls have to end at shutdown. Only those of clients that do not read need it."""
 
 
 class RpcServer:
@@ -70,8 +71,8 @@ class RpcServer:
         budget: MemoryBudget | None = None,
         refused: RefusedBatches | None = None,
     ) -> None:
-        """Without `authenticator`, every client has access. `budget` counts the memory that is
-        shared, and `refused` keeps what cannot be read."""
+        """Without `authenticator`, every client has access. `budget` counts shared memory, and
+        `refused` keeps the batches that cannot be read."""
         self.port = 0
         self._limits = limits
         self._budget = budget or MemoryBudget(default_limit())
@@ -125,15 +126,15 @@ class RpcServer:
 
     def set_serving(self, serving: bool, pipeline: str = "") -> None:
         """Sets the health status of a pipeline, else of the server and of the feed service. Health
-        checks have no token. So where others need one, they do not get the status of a pipeline,
-        which would show that it exists."""
+        checks need no token. So if other calls do, a health check gets no pipeline's status, which
+        would reveal that the pipeline exists."""
         if not (self._requires_token and pipeline):
             for name in (pipeline,) if pipeline else ("", SERVICE):
                 self._health.set_serving(name, serving)
 
     def stop(self, grace: float) -> None:
         """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
-        Streams announce it in a message too: proxies do not forward GOAWAY."""
+        Streams also announce the shutdown in a message: proxies do not forward GOAWAY."""
         self._health.enter_graceful_shutdown()
         self._admission.stopping = True
         if self._streams.shared_memory is not None:  # before a successor can have the path
@@ -152,7 +153,7 @@ class RpcServer:
 
 
 class _CallThreads(futures.ThreadPoolExecutor):
-    """Threads for calls, one for each, started on demand."""
+    """Threads for calls, one per call, started on demand."""
 
     def submit(self, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Queues a call. When no thread can be started, it waits for one that becomes free: the
@@ -170,7 +171,7 @@ def _options(limits: Limits, *, shares_port: bool) -> list[tuple[str, int]]:
         "grpc.keepalive_time_ms": SERVER_PING_INTERVAL_SECONDS,
         "grpc.keepalive_timeout_ms": SERVER_PING_TIMEOUT_SECONDS,
         "grpc.http2.ping_timeout_ms": SERVER_PING_TIMEOUT_SECONDS,
-        # Clients ping while a batch takes long; a few may come early, after a busy time.
+        # Clients ping while a batch takes long; a few pings may come early, after a busy time.
         "grpc.http2.min_ping_interval_without_data_ms": CLIENT_PING_INTERVAL_SECONDS / 2,
         "grpc.max_connection_idle_ms": _IDLE_SECONDS,
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_TIMEOUT_SECONDS,

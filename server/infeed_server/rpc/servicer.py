@@ -28,8 +28,8 @@ _METHODS = _SERVICE.methods_by_name
 SERVICE = _SERVICE.full_name
 
 AddedMethod = Callable[[Callable[[str], Engine], Any, Callable[[], bool]], Message]
-"""Answers a request. Gets a function that returns the engine of a pipeline that the caller may
-read, the request, and a function that tells whether the caller still waits."""
+"""Answers a request. Receives a function that returns the engine of a pipeline that the caller may
+read, the request, and a function that returns whether the caller still waits."""
 
 _DOOR = Door("infeed.rpc", "method")
 _OWN = {"ListPipelines", "GetPipeline", "StreamBatches"}
@@ -39,8 +39,8 @@ _MAX_PAGE_SIZE = 1000
 
 
 def added_methods() -> dict[str, AddedMethod]:
-    """Returns the methods of the service that other packages answer. Raises `ConfigError` where a
-    package is at fault."""
+    """Returns the service's methods that other packages answer. Raises `ConfigError` if a package
+    is at fault."""
     _DOOR.refuse_others({*_METHODS.keys()} - _OWN)
     methods = {name: _DOOR.load(name) for name in _DOOR.names()}
     for name, method in methods.items():
@@ -78,7 +78,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         remaining = [spec for spec in catalog.specs() if spec.name > request.page_token]
         page = remaining[:size]
         return messages.ListPipelinesResponse(
-            # Names of thousands of classes and parts each would be more than a message may have.
+            # The names of thousands of classes and parts in each pipeline would exceed a message.
             pipelines=[replace(spec, classes={}, parts={}).to_proto() for spec in page],
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
             control_plane=self._control_plane,
@@ -109,7 +109,7 @@ def _unary(method: Callable[..., Message], kind: Any) -> grpc.RpcMethodHandler[A
 
 
 class HealthServicer(health.HealthServicer):  # type: ignore[misc]
-    """Refuses unknown names, each of which grpcio would keep, though callers need no token."""
+    """Refuses unknown names: grpcio would keep each, though callers need no token."""
 
     def __init__(self) -> None:
         super().__init__(experimental_non_blocking=False)

@@ -41,24 +41,25 @@ from infeed_server.engines.memory_budget import MemoryBudget
 log = logging.getLogger(__name__)
 
 _SEALS = 0x1 | 0x2 | 0x4 | 0x10
-"""Of Linux: SEAL, SHRINK, GROW and FUTURE_WRITE, which leaves the server's mapping writable."""
+"""Linux seals SEAL, SHRINK, GROW and FUTURE_WRITE; the last leaves the server's mapping
+writable."""
 
 _ADD_SEALS = 1033
 
 _NOEXEC_SEAL, _ALLOW_SEALING = 0x8, 0x2
-"""Flags of `memfd_create`; the first one since Linux 6.3, where a host can require it."""
+"""Flags of `memfd_create`; the first exists since Linux 6.3, where a host can require it."""
 
 _PEER_TIMEOUT_SECONDS = 1.0
 """Time for a client to send its key, and again to map the blocks."""
 
 _MAX_PEERS = 64
-"""Peers of the second socket at a time: one that says nothing delays no other."""
+"""Maximum peers of the second socket at a time, so that a silent one delays no other."""
 
 _files_lock = threading.Lock()
-"""Held while the files of a stream's blocks are open: a process can have few."""
+"""Held while the files of a stream's blocks are open: a process may open only a few."""
 
 _RETRY_SECONDS = 0.1
-"""Pause while there is no descriptor for a connection."""
+"""Pause when no descriptor is free for a connection."""
 
 
 class BlockPool:
@@ -73,7 +74,7 @@ class BlockPool:
         self._free: list[int] = []
         self._lent: set[int] = set()
         self._used = 0
-        """Blocks that have memory, which are the first ones."""
+        """Number of blocks that have memory; they are the first ones."""
         self._closed = False
         self._lock = threading.Lock()
 
@@ -105,7 +106,7 @@ class BlockPool:
         return batch.in_block(request, number, memory)
 
     def free(self, numbers: Sequence[int]) -> None:
-        """Takes blocks back. Raises `InvalidRequestError` for one that the client has not."""
+        """Takes blocks back. Raises `InvalidRequestError` for one that the client does not hold."""
         with self._lock:
             for number in () if self._closed else numbers:
                 if number not in self._lent:
@@ -138,7 +139,7 @@ class SharedMemory:
     """The second socket of a server at a Unix socket, and the pools of its streams."""
 
     def __init__(self, path: str, budget: MemoryBudget) -> None:
-        """Listens beside the socket at `path`; on another system than Linux it does not."""
+        """Listens beside the socket at `path`, on Linux only."""
         self._budget = budget
         self._path = Path(path + SOCKET_SUFFIX)
         self._free_peers = threading.Semaphore(_MAX_PEERS)
@@ -192,7 +193,7 @@ class SharedMemory:
             threading.Thread(target=self._share, args=(connection,), daemon=True).start()
 
     def _share(self, connection: socket.socket) -> None:
-        """Passes its blocks to a client; one that fails takes chunks."""
+        """Passes blocks to a client; if that fails, the client receives chunks."""
         with connection:
             connection.settimeout(_PEER_TIMEOUT_SECONDS)
             try:
@@ -204,7 +205,7 @@ class SharedMemory:
                 self._free_peers.release()
 
     def _pool_of(self, key: bytes) -> BlockPool | None:
-        """Removes and returns the pool of a key, which serves once."""
+        """Removes and returns the pool of a key, which is valid once."""
         for known in tuple(self._pools):
             if hmac.compare_digest(known, key):
                 return self._pools.pop(known, None)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_BYTES = 5500
 _MAX_METADATA_BYTES = 2600
-"""Encoded sizes. Most clients refuse trailers above 8 KiB in total."""
+"""Maximum encoded sizes in bytes. Most clients refuse trailers above 8 KiB in total."""
 
 _PRINTABLE = (string.printable.strip() + " ").replace("%", "")
 """Characters that gRPC does not encode."""
@@ -33,7 +33,8 @@ class CallError(Exception):
     def __init__(
         self, error: InfeedError, code: str | None = None, refusal: Refusal | None = None
     ) -> None:
-        """`code` replaces the one of the error's class; `refusal` is the reason for the metrics."""
+        """`code` replaces the code of the error's class; `refusal` is the reason for the
+        metrics."""
         super().__init__(str(error))
         self.status = to_status(error)
         self.refusal = refusal
@@ -76,8 +77,7 @@ def to_status(error: InfeedError) -> status_pb2.Status:
 
 def to_client_text(text: str, keep: str = "") -> str:
     """Returns text for a client: without the folders of the server's own files, as in tracebacks,
-    and truncated to what trailers can carry. The path of the data file that it is about, `keep`,
-    stays."""
+    and truncated to what trailers can carry. `keep`, the path of the data file concerned, stays."""
 
     def strip(match: re.Match[str]) -> str:
         folder, name = match.groups()[-2:]
@@ -98,7 +98,7 @@ def _encoded_bytes(text: str) -> int:
 
 
 def _truncate(text: str, limit: int) -> str:
-    """Removes the middle of a text that is too long encoded: a traceback's ends matter most."""
+    """Removes the middle of a text whose encoding is too long: a traceback's ends matter most."""
     result, keep = text, len(text)
     while keep and _encoded_bytes(result) > limit:
         keep = keep * 9 // 10

@@ -1,4 +1,4 @@
-"""The server's TLS files: its certificate, and the authorities of its trainers."""
+"""The server's TLS files: its certificate, and its trainers' certificate authorities."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class TLSFiles:
     client_ca: str | None = None
 
     def check(self) -> None:
-        """Raises `ConfigError` that names a file which cannot be used. Warns of a certificate that
-        has expired. It is no error: this clock may be wrong."""
+        """Raises a `ConfigError` that names an unusable file. Only warns of an expired certificate:
+        this clock may be wrong."""
         context = self._context()
         if (end := self.expires_at()) is not None and end < time.time():
             log.warning("--tls-cert %s: the certificate has expired; trainers refuse it", self.cert)
@@ -37,7 +37,7 @@ class TLSFiles:
             load_ca(context, self.client_ca, "--tls-client-ca")
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Returns the credentials of the gRPC server, with the files as they are at each handshake.
+        """Returns the credentials of the gRPC server, which reads the files at each handshake.
         Raises `ConfigError`."""
         files = [file for file in (self.cert, self.key, self.client_ca) if file is not None]
         current = ReloadingValue(files, self._configuration)
@@ -52,7 +52,7 @@ class TLSFiles:
         return grpc.dynamic_ssl_server_credentials(used, changed, need_client)  # type: ignore[arg-type]
 
     def http_context(self) -> ssl.SSLContext:
-        """Returns the context of the control plane, with the files as they are at each handshake.
+        """Returns the context of the control plane, which reads the files at each handshake.
         Clients need no certificate: probes and browsers have none."""
         files = [file for file in (self.cert, self.key) if file is not None]
         current = ReloadingValue(files, self._context)
@@ -65,8 +65,8 @@ class TLSFiles:
         return context
 
     def expires_at(self) -> float | None:
-        """Returns the Unix time at which the certificate in the file expires; None: it cannot be
-        read, so the server still uses the one before."""
+        """Returns the Unix time at which the certificate in the file expires; None if it cannot be
+        read; the server then still uses the previous one."""
         try:
             cert = x509.load_pem_x509_certificates(Path(self.cert).read_bytes())[0]
             return cert.not_valid_after_utc.timestamp()
@@ -74,7 +74,7 @@ class TLSFiles:
             return None
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        self.check()  # C-core does not say what is wrong with a file
+        self.check()  # C-core reports no reason for a bad file
         cert = Path(self.cert).read_bytes()
         key = cert if self.key is None else Path(self.key).read_bytes()
         ca = None if self.client_ca is None else Path(self.client_ca).read_bytes()

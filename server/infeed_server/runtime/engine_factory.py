@@ -29,10 +29,10 @@ def build(
 ) -> Engine:
     """Opens the source, plans the pipeline and returns its engine.
 
-    `budget` is shared with the other pipelines of a server; without one the engine has its own.
+    A server's pipelines share a `budget`; without one, the engine has its own.
 
     Raises `SourceError`, `ConfigError` or `UserCodeError`; a message about the definition begins
-    with a path in it, as in `transforms[1].resize: ...`.
+    with a path into it, such as `transforms[1].resize: ...`.
     """
     budget = budget or MemoryBudget(default_limit())
     if not isinstance(definition.source, IndexedDefinition):

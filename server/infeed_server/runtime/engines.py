@@ -1,7 +1,7 @@
 """Engines of other packages, found by entry points.
 
-Of `infeed.engines`, an entry point has the name that a source definition gives as its `engine`, and
-loads a `BuildEngine`. Of `infeed.services`, it has the name that `--engine` takes, and loads a
+An entry point of `infeed.engines` has the name that a source definition states as its `engine`, and
+loads a `BuildEngine`. One of `infeed.services` has the name that `--engine` takes, and loads a
 `ServicePackage`.
 """
 
@@ -63,13 +63,13 @@ class ServicePackage:
     """What another package adds to `infeed serve`."""
 
     options: type[Options]
-    """Options of the command; None is the default of all, an option not given."""
+    """Options of the command. All default to None, which means not given."""
     configure: Callable[[Mapping[str, Any]], OpenEngine]
-    """Checks the options that were given. Raises `ConfigError`."""
+    """Checks the given options. Raises `ConfigError`."""
 
 
 def engine_of(name: str) -> BuildEngine:
-    """Returns what builds the engines of this name. Raises `ConfigError` where its package is at
+    """Returns the builder of the engines of this name. Raises `ConfigError` if its package is at
     fault."""
     found: BuildEngine = _DOOR.load(name)
     return found
@@ -81,7 +81,7 @@ def engine_names() -> list[str]:
 
 
 def engine_options() -> type[Options]:
-    """Returns the model of `--engine` and of the options that the installed engines add."""
+    """Returns the model of `--engine` and the options that installed engines add."""
 
     class Engine(Options):
         engine: str = option(

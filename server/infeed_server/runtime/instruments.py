@@ -1,8 +1,8 @@
 """Instruments of other packages, found by entry points.
 
-Of `infeed.instruments`, the entry point `server` loads a class of `Instrument` that is made from
-`Facts`, and `processes` one of `ParentInstrument`, from `ProcessFacts`. Without them a server
-serves, unseen.
+In the group `infeed.instruments`, the entry point `server` loads a subclass of `Instrument`, which
+is made from `Facts`, and `processes` one of `ParentInstrument`, made from `ProcessFacts`. Without
+them, a server serves but shows nothing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ OpenedT = TypeVar("OpenedT", Instrument, "ParentInstrument")
 
 @dataclass(frozen=True)
 class Facts:
-    """A server, as an instrument may read it at any time."""
+    """The data of a server that an instrument may read at any time."""
 
     options: ServerOptions
     health: Health
     engines: Mapping[str, Engine]
-    """Those that are open, by pipeline."""
+    """The open engines, by pipeline."""
     budget: MemoryBudget
     refused: RefusedBatches
 
@@ -48,7 +48,7 @@ class ProcessFacts:
 
     options: ServerOptions
     token: str
-    """What the instruments of the processes require."""
+    """The token that the instruments of the processes require."""
     addresses: Callable[[], list[str | None]]
     """Returns the address of each one's instrument, None for a process that does not serve."""
 
@@ -63,18 +63,18 @@ class ParentInstrument:
         """Looks at the processes, every second."""
 
     def hung(self, _seconds: float, /) -> list[int]:
-        """Returns the numbers of the processes that have not answered for so long."""
+        """Returns the numbers of the processes that have not answered for this time."""
         return []
 
     def drain(self) -> None:
-        """Shows that they stop."""
+        """Shows that the processes stop."""
 
     def stop(self) -> None:
         """Frees its address."""
 
 
 def open_instrument(facts: Facts) -> Instrument:
-    """Returns the instrument of a server, which shows it already. Raises `ConfigError`, and
+    """Returns the instrument of a server, which already shows it. Raises `ConfigError`, and
     `UserCodeError` for another exception of its package."""
     return _open("server", Instrument, facts)
 
@@ -100,7 +100,7 @@ def _open(name: str, kind: type[OpenedT], facts: Facts | ProcessFacts) -> Opened
 
 
 def _go_unseen(options: ServerOptions) -> None:
-    """Refuses an address at which nothing would answer; of the default it says so."""
+    """Refuses a given address at which nothing would answer; only warns if it is the default."""
     if options.parent_token or options.http in (None, "off"):
         return
     problem = f"--http {options.http}: no installed package has an instrument that serves there"

@@ -17,16 +17,16 @@ from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import hash_token, new_token, read_tokens
 
 _UPDATE_INTERVAL_SECONDS = 1.0
-"""Seconds between two looks at the processes: with more, one that has exited is restarted later."""
+"""Seconds between checks of the processes: with more, an exited one is restarted later."""
 
 HANG_TIMEOUT_SECONDS = 10.0
-"""Seconds without an answer after which a process is killed and restarted: the kernel goes on
-giving it connections. Its instrument has a thread of its own, so a full load does not silence
-it, but Python code that keeps the interpreter's lock for so long does."""
+"""Seconds without an answer after which a process is killed and restarted, since the kernel keeps
+giving it connections. Its instrument has its own thread, so full load does not silence it, but
+Python code that holds the interpreter's lock for this long does."""
 
 _EXIT_TIMEOUT_SECONDS = 7.0
 """Time that processes have to exit after their grace, before they are killed: more than
-`processes.signals` gives them."""
+`processes.signals` allows."""
 
 
 def serve_processes(
@@ -76,7 +76,7 @@ def serve_processes(
             processes.restart_exited()
             instrument.update()
             processes.kill_hung(instrument.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
-        instrument.drain()  # while the processes finish what they owe
+        instrument.drain()  # while the processes finish their streams
 
 
 def _command(pipelines: str, options: ServerOptions, listen: Address, token: str) -> list[str]:
@@ -100,7 +100,7 @@ def _command(pipelines: str, options: ServerOptions, listen: Address, token: str
 @contextmanager
 def _reserve_port(address: Address) -> Iterator[Address]:
     """Yields the address with a port that is reserved for processes that share it. A socket that is
-    bound but does not listen reserves the port, and gets no connection."""
+    bound but does not listen reserves the port and receives no connections."""
     entries = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     family, kind, proto, _, socket_address = entries[0]
     with closing(socket.socket(family, kind, proto)) as reserved:

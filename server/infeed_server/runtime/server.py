@@ -1,4 +1,4 @@
-"""A server in one process: engines, gRPC and their instrument."""
+"""A server in one process: engines, gRPC and the instrument."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Server:
         options: ServerOptions | None = None,
         progress: NamedProgress | None = None,
     ) -> None:
-        """Opens every source and binds the port. The instrument shows it, gRPC does not answer yet.
-        Raises `ConfigError`, `SourceError` or `UserCodeError`."""
+        """Opens every source and binds the port. The instrument already shows it; gRPC does not
+        answer yet. Raises `ConfigError`, `SourceError` or `UserCodeError`."""
         self._options = options = options or ServerOptions()
         self._tls = tls_files(options)
         self.health = Health(options.readiness.value)
@@ -55,7 +55,7 @@ class Server:
         self._remote: RemoteEngine | None = None
         self._rpc: RpcServer | None = None
         self._closing = ExitStack()
-        """What `close` does, the last first."""
+        """What `close` undoes, in reverse order."""
         try:
             self.instrument = self._open_instrument()
             self._open_pipelines(pipelines, progress)
@@ -75,8 +75,8 @@ class Server:
             self._remote.watch(self._warm_up.on_remote_status)
 
     def stop(self, grace: float | None = None) -> None:
-        """Drains the server within `grace` seconds, and closes it. `grace` None: as the options
-        have it."""
+        """Drains the server within `grace` seconds, by default those of the options, and closes
+        it."""
         self.drain(self._options.grace if grace is None else grace)
         self.close()
 
@@ -119,8 +119,8 @@ class Server:
         self.stop()
 
     def _open_instrument(self) -> Instrument:
-        """Binds the addresses: an unusable one, or a package at fault, is an error at once, but
-        opening a source takes minutes, during which the instrument shows the server."""
+        """Binds the addresses first, so that an unusable one or a faulty package is an error at
+        once: opening a source can take minutes, during which the instrument shows the server."""
         added_methods()
         options = self._options
         listen = options.listen_address()
@@ -198,8 +198,8 @@ def unsent_limit(options: ServerOptions) -> int:
 
 
 def _require_shareable(engine: Engine) -> None:
-    """Raises `ConfigError` where ranks must use one process: the kernel would connect each to
-    another one."""
+    """Raises `ConfigError` if ranks must use one process: the kernel would distribute them over
+    several."""
     if not engine.spec.guarantee.can_resume:
         raise ConfigError(
             "it has no order, so all ranks must share one reading of it, which several processes "

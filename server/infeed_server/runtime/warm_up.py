@@ -18,20 +18,20 @@ _WARM_UP_INTERVAL_SECONDS = 10.0
 class WarmUp:
     """Makes the first batch of each pipeline, and sets the pipeline's readiness.
 
-    `refused` has the last batch of each pipeline that was refused for its files. After another one
-    the first batch is made again, so a pipeline whose files have gone away is not ready.
+    `refused` has each pipeline's last batch that was refused because of its files. After a new
+    refusal the first batch is made again, so a pipeline whose files are missing becomes unready.
     """
 
     def __init__(
         self, health: Health, engines: Mapping[str, Engine], refused: Mapping[str, object]
     ) -> None:
         self.string_bytes: dict[str, int] = {}
-        """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
+        """Mean bytes of a sample's byte strings in the first batch, by pipeline."""
         self._health = health
         self._engines = engines
         self._refused = refused
         self._seen: dict[str, object] = {}
-        """The refused batches of `refused` after which the first batch was made again."""
+        """The batches of `refused` after which the first batch was made again."""
         self._cold: set[str] = set()
         """Pipelines whose first batch failed with a fault that can pass."""
         self._before: dict[str, Readiness] = {}
@@ -48,7 +48,7 @@ class WarmUp:
         self._retries.stop()
 
     def warm_again(self) -> None:
-        """Makes the first batch of each pipeline again that has had a fault of storage."""
+        """Repeats the first batch of each pipeline that has had a fault of storage."""
         refused = {name: batch for name, batch in self._refused.items() if name in self._engines}
         new = {name for name, batch in refused.items() if self._seen.get(name) is not batch}
         self._seen = refused
@@ -68,8 +68,8 @@ class WarmUp:
 
     def _warm(self, name: str) -> None:
         """Makes a first batch. A failing pipeline is served nevertheless, so that its trainers get
-        the error, and can read the batches that do not fail. A fault of storage can pass, so its
-        batch is tried again, where nothing is read up to it."""
+        the error and can read the batches that do not fail. A fault of storage can pass, so the
+        batch is retried, unless reading it means reading all data before it."""
         engine = self._engines[name]
         self._cold.discard(name)
         try:

@@ -34,7 +34,7 @@ from infeed_server.config.reloading import ReloadingValue
 log = logging.getLogger(__name__)
 
 TOKEN_PREFIX = "infeed_"  # noqa: S105 - not a token
-"""Begins each generated token, so that scanners for leaked secrets can recognize it."""
+"""Prefix of each generated token, by which scanners for leaked secrets recognize it."""
 
 _TOKEN = re.compile(TOKEN_PREFIX + r"[\w-]+")
 """A generated token, which no message may contain."""
@@ -45,11 +45,11 @@ _HOURS = {"h": 1, "d": 24, "w": 7 * 24}
 _SCHEME = "bearer "
 
 _EVERY_PIPELINE = "*"
-"""The pattern of tokens that may read every pipeline, also those that are added later."""
+"""The pattern of tokens that may read every pipeline, including later ones."""
 
 
 def _in_utc(value: Any) -> Any:
-    """Returns a date as its midnight, and a time without a zone as one of UTC."""
+    """Returns a date as its midnight, and reads a time without a zone as UTC."""
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)  # noqa: DTZ001 - see below
     if isinstance(value, datetime) and value.tzinfo is None:
@@ -85,10 +85,11 @@ class TokenFile(Definition):
 
 
 class Caller:
-    """The client of a call: with a token, whose rights can change meanwhile, or with all rights."""
+    """The client of a call, with a token, whose rights can change during the call, or with all
+    rights."""
 
     def __init__(self, name: str, find_grant: Callable[[], Grant] | None = None) -> None:
-        """`name` is what limits count by. `find_grant` raises once the token is invalid."""
+        """Limits count calls by `name`. `find_grant` raises once the token is invalid."""
         self.name = name
         self._find_grant = find_grant
 
@@ -97,7 +98,8 @@ class Caller:
         return self._find_grant is None or self._find_grant().allows(pipeline)
 
     def require_access(self, pipeline: str) -> None:
-        """Raises `PermissionDeniedError`, or `AuthenticationError` once its token is invalid."""
+        """Raises `PermissionDeniedError`, or `AuthenticationError` if its token has become
+        invalid."""
         grant = self._find_grant and self._find_grant()
         if grant and not grant.allows(pipeline):
             raise PermissionDeniedError(
@@ -116,10 +118,11 @@ class TokenAuthenticator:
         now: Callable[[], datetime] | None = None,
         option: str = "--tokens",
     ) -> None:
-        """`option` is the command's, for messages. Raises `ConfigError` with file and line."""
+        """`option` is the command's option, for messages. Raises `ConfigError` with file and
+        line."""
         self._now = now or partial(datetime.now, timezone.utc)
         self._option = option
-        read_tokens(file)  # at the start, a file that is missing is an error too
+        read_tokens(file)  # at the start, a missing file is an error too
         self._grants = ReloadingValue([file], partial(_read_current_tokens, file))
 
     def authenticate(self, authorization: str | None) -> Caller:
@@ -140,7 +143,7 @@ class TokenAuthenticator:
 
     def _grant(self, digest: str) -> Grant:
         """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
-        # Found by its hash, so the time of the look-up tells nothing about a token.
+        # Looked up by hash, so that the time reveals nothing about a token.
         match = self._grants.value.get(digest)
         if match is None:
             raise AuthenticationError(
@@ -185,8 +188,8 @@ def new_token() -> str:
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
-    """Returns the end of a token's validity: after a duration from `now`, or at a date or time in
-    UTC. Raises `ConfigError` for another text, and for a time that is over."""
+    """Returns when a token expires: after a duration from `now`, or at a date or time in UTC.
+    Raises `ConfigError` for any other text, and for a past time."""
     try:
         if match := _DURATION.fullmatch(text):
             hours = int(match[1]) * _HOURS[match[2]]

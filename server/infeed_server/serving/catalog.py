@@ -1,4 +1,4 @@
-"""The catalog of served pipelines, and the streams that are opened on them."""
+"""The catalog of served pipelines, and the streams opened on them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Catalog:
         string_bytes: Mapping[str, int] | None = None,
         broken: Mapping[str, str] | None = None,
     ) -> None:
-        """`string_bytes` has, by pipeline, the bytes of a sample's byte strings once known, and
-        `broken` why a pipeline is not served."""
+        """By pipeline, `string_bytes` has the bytes of a sample's byte strings once known, and
+        `broken` the reason why it is not served."""
         self._engines = dict(sorted(engines.items()))
         self._string_bytes = {} if string_bytes is None else string_bytes
         self.broken = broken or {}
@@ -46,7 +46,7 @@ class Catalog:
         return [engine.spec for engine in self._engines.values()]
 
     def visible_to(self, caller: Caller) -> Catalog:
-        """Returns a catalog of the pipelines that the caller has access to."""
+        """Returns a catalog of the pipelines that the caller may read."""
         engines = {n: engine for n, engine in self._engines.items() if caller.has_access(n)}
         broken = {n: reason for n, reason in self.broken.items() if caller.has_access(n)}
         return Catalog(engines, self._string_bytes, broken)
@@ -108,7 +108,7 @@ class BatchStream:
     world_size: int
     finish_on_server: bool
     has_checksums: bool = True
-    """Whether payloads have them."""
+    """Whether payloads have checksums."""
     lineage: Lineage = ()
 
     @property
@@ -143,7 +143,7 @@ class BatchStream:
         """Submits a request to the engine. Raises `InvalidRequestError` for invalid positions."""
         require_range("start", message.start, 0, MAX_POSITION)
         require_range("count", message.count, 0, self.stride)
-        # The engine keeps what a request needs in memory, and none needs more than its own step.
+        # The engine keeps a request's needs in memory, and no request needs more than its own step.
         step_end = message.start + self.world_size * self.stride
         require_range("min_position_count", message.min_position_count, 0, step_end)
         require_range("step_end", message.step_end, 0, step_end)

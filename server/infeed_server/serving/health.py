@@ -10,10 +10,10 @@ from dataclasses import dataclass
 log = logging.getLogger(__name__)
 
 _MAX_REASONS = 5
-"""Pipelines that are not ready whose reasons the server's own reason has."""
+"""Maximum pipelines that the server's reason names when they are not ready."""
 
 SHUTTING_DOWN = "shutting down"
-"""The reason of a server that is not ready because it ends."""
+"""The reason of a server that is not ready because it shuts down."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Readiness:
 
 
 Subscriber = Callable[[str, Readiness], None]
-"""Called with the name of a pipeline, "" for the server as a whole, and its new readiness."""
+"""Receives the name of a pipeline, or "" for the server as a whole, and its new readiness."""
 
 
 class Health:
     """The readiness that gRPC's health service and instruments show. Thread-safe. The server is
-    ready when it has pipelines, and all of them are ready, or with the policy `any` one of them."""
+    ready when it has pipelines and all are ready, or at least one with the policy `any`."""
 
     def __init__(self, policy: str = "all") -> None:
         self._policy = policy
@@ -39,7 +39,7 @@ class Health:
         self._lock = threading.RLock()
         self._pipelines: dict[str, Readiness] = {}
         self.broken: dict[str, str] = {}
-        """The pipelines that the server goes without, and why."""
+        """The pipelines that the server cannot serve, and why."""
         self._subscribers: list[Subscriber] = []
         self._draining = False
         self._shown = {"": self.overall}

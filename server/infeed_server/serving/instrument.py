@@ -1,4 +1,4 @@
-"""The instrument of a server: what calls and engines report to, without knowing what it makes."""
+"""The instrument of a server: calls and engines report to it, independently of what it shows."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class ConnectedTrainer:
     held: Callable[[], Mapping[str, float]] = dict
     """Returns the seconds so far in which requests waited for what its stream held."""
     position: int | None = None
-    """The end of the last batch that was sent; None before the first request."""
+    """The end of the last batch sent; None before the first request."""
 
 
 class StreamTracer:
     """Traces the requests of one stream; this one traces none."""
 
     def begin(self, _request: stream_pb2.BatchRequest, /) -> BatchSpan | None:
-        """Returns the span of a request that is traced."""
+        """Returns the span of a request if it is traced."""
         return None
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class Instrument:
     address: str | None = None
     """The `host:port` at which it is shown; None: nowhere."""
     url: str = ""
-    """The URL of that for trainers; empty: they may not read it."""
+    """Its URL for trainers; empty if they may not read it."""
 
     def start(self) -> None:
         """Begins when all pipelines are open."""
@@ -71,4 +71,4 @@ class Instrument:
         """Removes a stream that has ended."""
 
     def on_report(self, trainer: ConnectedTrainer, report: TrainerReport) -> ServerReport | None:
-        """Takes a trainer's report, and returns the server's to it, if there is one."""
+        """Takes a trainer's report, and returns the server's answer, if any."""

@@ -12,7 +12,7 @@ from infeed_server.engines.monitor import Fault, fault_of
 log = logging.getLogger(__name__)
 
 _MAX_LOGGED_FILES = 100
-"""Files with a line in the log: more would flood it where a folder is away."""
+"""Maximum files with a log line: more would flood the log if a folder is missing."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RefusedBatches:
         self._logged: set[tuple[str, str, str | None]] = set()
 
     def add(self, pipeline: str, error: SourceError) -> None:
-        """Keeps what was refused; logs each file once."""
+        """Keeps the refused batch; logs each file once."""
         fault, file = fault_of(error), error.metadata.get("file")
         time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self.last[pipeline] = RefusedBatch(time, fault, file, error.message)

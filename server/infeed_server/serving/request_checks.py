@@ -27,7 +27,7 @@ def require_range(name: str, value: int, least: int, most: int) -> None:
 
 
 def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
-    """Returns the rank that opens a stream."""
+    """Returns the trainer that opens a stream."""
     world_size = message.world_size or 1
     require_range("world_size", world_size, 1, _MAX_WORLD_SIZE)
     require_range("rank", message.rank, 0, world_size - 1)
@@ -74,8 +74,8 @@ def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:
 def check_batch_bytes(
     spec: PipelineSpec, batch_size: int, string_bytes: int, *, finish_on_server: bool
 ) -> None:
-    """Raises `InvalidRequestError` when a batch would take too much memory. `string_bytes` is what
-    the byte strings of one sample take, as far as it is known."""
+    """Raises `InvalidRequestError` when a batch would take too much memory. `string_bytes` is the
+    size of one sample's byte strings, if known."""
     specs = [spec.wire_spec, *([spec.element_spec] if finish_on_server else [])]
     sample_bytes = max(sum(field.sample_bytes or 0 for field in fields) for fields in specs)
     batch_bytes = batch_size * (sample_bytes + string_bytes)
