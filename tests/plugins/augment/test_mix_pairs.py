@@ -122,7 +122,7 @@ def test_a_partner_has_the_labels_whose_mixture_is_the_mixed_one(label: Any) -> 
     assert result["lam"].tolist()[-5:] == [result["lam"][-5], 1, 0, 0, 0]
 
 
-def test_a_partner_of_an_empty_slot_leaves_the_label_of_the_last_sample() -> None:
+def test_a_partner_beside_an_empty_slot_leaves_the_last_label() -> None:
     drawn = np.zeros((2, 6), np.int32)
     fields = {"image": pixels()[:2], "label": np.array([14, 0]), "draws": drawn}
     mask = np.array([True, False])
