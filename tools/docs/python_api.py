@@ -110,7 +110,8 @@ def _public(module: str) -> Iterator[tuple[str, object]]:
     found = importlib.import_module(module)
     own = [name for name, item in vars(found).items() if _defines(found, item)]
     for name in dir(found) if "__dir__" in vars(found) else sorted(own):
-        item = getattr(found, name)
+        is_adapter = f"{module}.{name}" in _ADAPTERS
+        item = None if is_adapter else getattr(found, name)
         if name[0] != "_" and callable(item) and not _is_error(item):
             yield name, item
 
