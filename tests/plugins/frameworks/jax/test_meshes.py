@@ -136,7 +136,7 @@ def test_ranks_with_a_sharding_each_share_the_global_batch(
         ({"global_batch_size": 0}, "global_batch_size must be from 1"),
         ({"global_batch_size": 8, "batch_size": 8}, "8 conflict: one counts"),
         ({"ids": "label"}, "ids='label' is already a field"),
-        ({"ids": "x", "mask": "x"}, "ids and mask must be two names"),
+        ({"ids": "x", "mask": "x"}, "ids and mask must differ"),
         ({"device_prefetch": -1}, "device_prefetch must be from 0"),
         ({"prefetch": 1}, "prefetch must be from 2 to 64"),
         ({"finish": "device"}, 'finish must be "trainer" or "server" or "none"'),
