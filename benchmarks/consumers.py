@@ -49,7 +49,7 @@ def jax(address: str, dataset: str, compression: str, seed: int) -> Batches:
     import infeed.jax
 
     def batches() -> Batches:
-        with infeed.jax.connect(address, dataset, seed=seed) as feed:
+        with infeed.jax.connect(address, dataset, seed=seed, remainder="drop") as feed:
             for batch in feed:
                 yield batch["image"].block_until_ready()
 

@@ -32,8 +32,8 @@ def compare(plan: Plan) -> list[Finding]:
         turns = Figures("infeed", _microseconds(order.turns_at, plan))
         samples = Figures("infeed", _microseconds(order.visited, plan))
         about = f"{parts} parts with weights of 1 to 1/{parts}, blocks of {BLOCK}"
-        found.append(Finding("us a position, part and draw", turns, None, most, False, about))
-        found.append(Finding("us a position, sample", samples, plain, None, False, about))
+        found.append(Finding(f"µs a position, {parts} parts", turns, None, most, False, about))
+        found.append(Finding(f"µs a sample, {parts} parts", samples, plain, None, False, about))
     return found
 
 

@@ -90,7 +90,7 @@ def build_index(
         offsets = _offsets(lengths)
         truncated_at = int(offsets[-1]) if offsets[-1] < stamp.size else None
         indexed.append(IndexedFile(path, stamp, len(lengths), truncated_at, cached))
-        digest.update(np.stack((lengths, crcs), axis=1).astype("<u4").tobytes())
+        digest.update(np.stack((lengths, crcs), axis=1).astype("<u4", copy=False).data)
         if not keep_damaged:
             refuse_truncated(indexed[-1])
         elif bad is not None and len(bad):
