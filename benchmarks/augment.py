@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.augment [NAME ...]
 
-One thread transforms pictures of 224 x 224 pixels, with draws of its own for each. The two sides
-take turns; the result is the median of the ratios of the pairs. A twin is what `tf.image` has, or
-what TensorFlow's model garden and KerasCV compose of such operations.
+One thread transforms pictures of 224 x 224 pixels, each with its own draws. The two sides take
+turns; the result is the median of the pairs' ratios. A twin is an operation of `tf.image`, or what
+TensorFlow's model garden and KerasCV compose from such operations.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ CASES: dict[str, tuple[dict[str, Any], Function]] = {
     "random_zoom_out": ({"probability": 1.0, "scale": [2.0, 2.0]}, zoom_out),
     "random_erasing:noise": ({"probability": 1.0, "value": None}, erase_by_noise),
 }
-"""Transform, with a word on its options, to its options and its twin."""
+"""Transform, with a note on its options, to its options and its twin."""
 
 
 def pictures(function: Function) -> tf.data.Dataset:

@@ -16,10 +16,10 @@ from tests.harness.server import InfeedServer
 import infeed
 
 COPIES = 16
-"""Copies of each photo: an epoch of 500 photos would measure what the first of a kind takes."""
+"""Copies of each photo: an epoch of 500 photos would mostly measure its start."""
 
 EVERY = 100
-"""One photo of this number is cut off in its middle."""
+"""One photo in this many is cut off in its middle."""
 
 BATCH = 32
 
@@ -38,7 +38,7 @@ PIPELINE = """
 
 
 def compare(plan: Plan) -> list[Finding]:
-    """Compares both ways to go on without bad samples, in new servers that know of none."""
+    """Compares both ways to go on without bad samples, in new servers that know none of them."""
     rates: dict[str, list[float]] = {name: [] for name in _pipelines()}
     for pair in range(plan.pairs):
         with _server() as server:

@@ -158,7 +158,7 @@ def _beside_dataloader(plan: Plan) -> list[Finding]:
 
 
 def _adapter(kind: str, package: str, target: Target | None) -> Case:
-    """Compares an adapter with the NumPy feed that it reads."""
+    """Compares an adapter with the NumPy feed it reads."""
 
     def run(plan: Plan) -> list[Finding]:
         if find_spec(package) is None:

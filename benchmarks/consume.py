@@ -1,4 +1,4 @@
-"""Trainer process: takes batches, discards them, and prints its measurements.
+"""Trainer process that takes batches, discards them, and prints its measurements.
 
     python -m benchmarks.consume TASK
 
@@ -40,9 +40,9 @@ class Task:
     seed: int = 0
     """Seed of an infeed pipeline; unique per trainer, so that no batch is served from a cache."""
     warm_up: float = 1.0
-    """Uncounted seconds at the start; at least `WARM_UP_BATCHES` batches are not counted."""
+    """Uncounted seconds at the start; at least `WARM_UP_BATCHES` batches go uncounted."""
     is_busy: bool = False
-    """Whether a Python thread beside the consumer never waits, as a training loop's can."""
+    """Whether a Python thread that never waits, like a training loop, runs beside the consumer."""
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
@@ -58,7 +58,7 @@ class Run:
     images: float
     bytes: float
     bytes_per_image: float
-    """Of the first batch: a short run may have no other."""
+    """From the first batch: a short run may have no other."""
     first_batch_seconds: float
     """Time from the call that connects, after imports and graph construction."""
     idle_megabytes: float
@@ -148,7 +148,7 @@ def _warm_up(batches: Batches, seconds: float) -> None:
 
 
 def _close_and_exit(batches: Batches) -> None:
-    """Closes the connection, as an ending trainer does, and exits after a bounded time."""
+    """Closes the connection, as a trainer does at its end, and exits after a bounded time."""
     timer = threading.Timer(_CLOSE_TIMEOUT_SECONDS, os._exit, [0])
     timer.daemon = True
     timer.start()

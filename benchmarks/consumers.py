@@ -1,7 +1,7 @@
 """Consumers of batches: one function for infeed and one for each of its peers.
 
 Each function imports and builds what it needs, and returns an iterator that connects at its first
-`next`. Its batches are arrays (tensors, from tf.data) of images.
+`next`. Batches are arrays of images, or tensors from tf.data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 Batches = Iterator[Any]
 
 _MANY = 1_000_000
-"""Batches of an epoch without an end in practice."""
+"""Batches of an epoch that is endless in practice."""
 
 Consumer = Callable[[str, str, str, int], Batches]
 """Function of the server's address, the data set, the compression (`none`, `auto`) and a seed."""
@@ -25,7 +25,7 @@ _NUMBERS = {"connections", "prefetch_batches", "batch_size"}
 
 
 def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
-    """Reads with infeed; the address can have `ca`, a file, and options of `connect` as a query."""
+    """Reads with infeed; the address can have `ca`, a file, and `connect`'s options as a query."""
     del compression
     import infeed
 
@@ -143,7 +143,7 @@ def inprocess(_: str, dataset: str, __: str, ___: int) -> Batches:
 
 
 def dataloader(_: str, __: str, ___: str, seed: int) -> Batches:
-    """Reads the photos of the Python data set with PyTorch, in the trainer's own host."""
+    """Reads the photos of the Python data set with PyTorch, on the trainer's own host."""
     import torch
     from benchmarks.arrays import BATCH
     from benchmarks.map_style import PROCESSES, CroppedPhotos

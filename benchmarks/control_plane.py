@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.control_plane [FOLDER_OF_IMAGES] [--trainers 8] [--seconds 30]
 
 Trainers that compute nothing read decoded images and constant arrays as fast as the server can send
-them. Meanwhile each path is requested in turn, each request on a connection of its own, as probes
-and Prometheus do. Without a folder, it draws images.
+them. Meanwhile each path is requested in turn, with a connection per request, as by probes and
+Prometheus. Without a folder, it draws images.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def report(label: str, times: dict[str, list[float]]) -> bool:
 
 
 def _run_first() -> None:
-    """Takes this process's own waits for a processor out of the times, where the system allows.
+    """Keeps this process's own waits for a processor out of the times, if the system allows.
 
-    Its niceness would not: it counts among the processes of one group only, such as a container.
+    Niceness would not: it counts only among the processes of one group, such as a container.
     """
-    with suppress(AttributeError, PermissionError):  # Linux has it, for root
+    with suppress(AttributeError, PermissionError):  # on Linux only, as root
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 

@@ -3,9 +3,9 @@
     .venv/bin/python -m benchmarks.crop
 
 `random_resized_crop`, fused with decoding, against `stateless_sample_distorted_bounding_box` and
-`decode_and_crop_jpeg`. Both draw a window for each photo and then decode the same one of a table,
-since photos and windows of other sizes take other times. One thread decodes. The two take turns;
-the result is the median of the ratios of the pairs.
+`decode_and_crop_jpeg`. Both draw a window for each photo, but decode the same one from a table,
+since the time depends on the sizes of photo and window. One thread decodes. The two take turns; the
+result is the median of the pairs' ratios.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from infeed_server.transforms.geometry import RandomResizedCrop
 PAIRS = 7
 MAX_PHOTOS = 300
 SAMPLES = 4800
-"""Samples of each run: many, so that its start is a small part of it."""
+"""Samples of each run: many, so that the start hardly counts."""
 
 SIDE = 224
 

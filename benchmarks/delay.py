@@ -1,10 +1,9 @@
-"""Delaying TCP proxy on loopback: each byte arrives some time later, at any throughput.
+"""Delaying TCP proxy on loopback: each byte arrives later by a fixed time, at any throughput.
 
     python -m benchmarks.delay HOST:PORT MILLISECONDS
 
 Prints `ready PORT`, and ends with its standard input. Connections to that port are forwarded to
-HOST:PORT, delayed in each direction. Bytes stay in order, and any number of them can be on their
-way.
+HOST:PORT, delayed in each direction. Bytes stay in order, and any number of them can be in flight.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _SOCKET_BYTES = 4 << 20
 """Bytes that a socket holds while the proxy is busy: fewer would limit the throughput."""
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
-"""Seconds for a connection to the server; then the trainer's connection is closed."""
+"""Seconds to connect to the server, after which the trainer's connection is closed."""
 
 Chunks = SimpleQueue[tuple[float, bytes]]
-"""When a chunk is due, in monotonic seconds, and its bytes; none at the end."""
+"""When a chunk is due, in monotonic seconds, and its bytes; no bytes mark the end."""
 
 
 def _serve(listener: socket.socket, address: str, delay: float) -> None:
@@ -49,7 +48,7 @@ def _forward(client: socket.socket, address: str, delay: float) -> None:
 
 
 def _read(source: socket.socket, chunks: Chunks, delay: float) -> None:
-    """Reads up to the end, or to a reset, which is an end for the other side too."""
+    """Reads up to the end, or to a reset, which also ends the other side."""
     data = b"-"
     while data:
         data = b""

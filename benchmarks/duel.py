@@ -1,4 +1,4 @@
-"""Paired comparison of two sides that run in turn, A B A B."""
+"""Paired comparison of two sides that alternate, A B A B."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.trainers import Measured, measure, trainers
 
 @dataclass(frozen=True)
 class Plan:
-    """Amount of measurement."""
+    """The number and length of measurements."""
 
     pairs: int
     """Counted pairs; one uncounted pair runs before them."""
@@ -36,7 +36,7 @@ class Side:
     trainers: int = 1
     warm_up: float = 1.0
     one_seed: bool = False
-    """Whether its trainers ask for the same batches."""
+    """Whether its trainers request the same batches."""
     is_busy: bool = False
     """Whether each trainer has a busy Python thread."""
 
@@ -55,7 +55,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Goal:
-    """Measure with its target."""
+    """A measure with its target."""
 
     measure: str
     of: Callable[[Measured], float]

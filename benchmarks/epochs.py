@@ -17,14 +17,13 @@ from tests.harness.server import InfeedServer
 import infeed
 
 COPIES = 8
-"""Copies of each photo: an epoch of 500 would be over before a rate can be measured."""
+"""Copies of each photo: an epoch of 500 would end before a rate can be measured."""
 
 SIDE, BATCH = 96, 32
-"""Pixels of an image, and images of a batch: so small that the cache rather than the network is
-measured."""
+"""Pixels of an image, and images of a batch: small enough to measure the cache, not the network."""
 
 SAMPLE_BYTES = SIDE * SIDE * 3 + 200
-"""Of a record in the cache, with what the store adds."""
+"""Bytes of a record in the cache, including what the store adds."""
 
 PIPELINE = """
 pipelines:

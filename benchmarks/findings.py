@@ -22,7 +22,7 @@ class Target:
     sense: Literal["at least", "at most"] = "at least"
     of: Literal["ratio", "figure"] = "ratio"
     is_aim: bool = False
-    """Whether the target is desired rather than required."""
+    """Whether the target is an aim, not a requirement."""
 
     def holds(self, value: float) -> bool:
         return value >= self.limit if self.sense == "at least" else value <= self.limit

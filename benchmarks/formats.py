@@ -1,4 +1,4 @@
-"""The same photos in several formats, read as bytes, and decoded and resized, beside TFRecord."""
+"""The same photos in several formats, read as bytes or decoded and resized, beside TFRecord."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOURCES = {
 }
 
 TARGETS = {name: Target(0.9) for name in ("webdataset", "mds", "huggingface")}
-"""Formats that are read by byte ranges, or mapped, as TFRecord is."""
+"""Formats that, like TFRecord, are read by byte ranges or mapped."""
 
 TRANSFORMS = {
     "raw": "[]",
@@ -49,7 +49,7 @@ PIPELINE = """
 """
 
 WARM_UP_BATCHES = 8
-"""Uncounted batches of each run: more than are made ahead."""
+"""Uncounted batches of each run: more than the server makes ahead."""
 
 ROWS = 16
 """Rows of a row group, and of a record batch."""
@@ -58,7 +58,7 @@ ROWS = 16
 def compare(plan: Plan) -> list[Finding]:
     """Reads each format in turn; the files stay in the page cache."""
     rates: dict[tuple[str, str], list[float]] = {}
-    seeds = count(1)  # no batch is one that was made for another feed
+    seeds = count(1)  # so that no batch was made for another feed
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         definition = _write(folder)
@@ -110,7 +110,7 @@ def _write(folder: Path) -> Path:
 
 
 def _write_array_records(files: list[Path], folder: Path) -> None:
-    """Writes records in groups of one: each is read alone."""
+    """Writes records in groups of one, so that each is read alone."""
     import tensorflow as tf
     from array_record.python.array_record_module import ArrayRecordWriter
 

@@ -1,8 +1,8 @@
 """Local spare cores first, remote servers for the rest: `unix:/...,host:port` as one target.
 
-The local server is pinned to one core and listens on a socket file, the remote one to another core
-behind a proxy that delays. Trainers read as fast as they can from either and from both, and at half
-of the local server's rate, where the remote one should have nothing to do.
+The local server is pinned to one core and listens on a socket file, the remote one to another core,
+behind a delaying proxy. Trainers read as fast as they can from either and from both, and at half
+the local server's rate, which should leave the remote one idle.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _DELAY_MS = 15.0
 _PIPELINE = "photos"
 _WARM_UP_BATCHES = 6
 _PREFETCH_BATCHES = 12
-"""The window of the trainers: an uncounted time of three windows' worth of batches is short."""
+"""The trainers' window: small, so that the uncounted three windows of batches take little time."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one trainer received, and how much of it the local server sent."""
+    """The images/s that one trainer received, and the local server's share of them."""
 
     images_per_second: float
     local_share: float
@@ -47,8 +47,8 @@ class Run:
 
 
 def compare(plan: Plan) -> list[Finding]:
-    """Returns images/s of both servers beside each alone, and the share of a local one that keeps
-    up."""
+    """Returns images/s of both servers beside each alone, and the local server's share when it
+    keeps up."""
     rates: dict[str, list[float]] = {"local": [], "remote": [], "both": []}
     shares: dict[str, list[float]] = {"both": [], "paced": []}
     with _servers() as (local, target):

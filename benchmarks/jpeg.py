@@ -2,12 +2,12 @@
 
     .venv/bin/python -m benchmarks.jpeg
 
-Five cases: `resize` (decode, resize, flip), `centre` (a short side of 256 with antialias and the
-centre of it: an evaluation), `crop` (a random window of each photo, resized), `packed` (the same of
-photos packed to a short side of 256), and `markers` (packed with `--restart-markers` too). Both
-sides make the same batches, of 64 photos to 224 x 224 pixels, which are compared before. They take
-turns batch by batch, with one thread and with two; the result is the median of the ratios of the
-turns. tf.data has its default optimizations off, which cost more than they save here.
+Five cases: `resize` (decode, resize, flip), `centre` (a short side of 256 with antialias, then its
+centre, as for an evaluation), `crop` (a random window of each photo, resized), `packed` (the same
+for photos packed to a short side of 256), and `markers` (packed with `--restart-markers` too). Both
+sides make the same batches of 64 photos of 224 x 224 pixels, which are compared first. They take
+turns batch by batch, with one thread and with two; the result is the median of the turns' ratios.
+tf.data runs without its default optimizations, which cost more than they save here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Case(NamedTuple):
     photos: list[bytes]
     windows: Windows | None = None
     parts: Windows | None = None
-    """Height, width, top and left: of a resized photo, the part at the top and left."""
+    """Height and width of a resized photo, then top and left of the part that is taken."""
 
 
 def centres(photos: list[bytes]) -> Windows:
@@ -122,7 +122,7 @@ def seconds(batch: Batch) -> tuple[float, float]:
 def compare(title: str, case: Case, threads: int) -> None:
     theirs, ours = (make(case, threads) for make in (by_tensorflow, by_infeed_jpeg))
     for _ in range(BATCHES):
-        if case.windows is None:  # windows: TensorFlow's have other pixels at their edges
+        if case.windows is None:  # not for windows: TensorFlow's differ at their edges
             np.testing.assert_array_equal(ours(), theirs())
         else:
             ours(), theirs()
@@ -139,7 +139,7 @@ def compare(title: str, case: Case, threads: int) -> None:
 
 
 def accepted(photos: list[bytes]) -> list[bytes]:
-    """Returns whole batches of the photos that the decoder takes, and prints their share."""
+    """Returns whole batches of the photos that the decoder supports, and prints their share."""
     sizes = infeed_jpeg.read_headers(photos)
     taken = [photo for photo, size in zip(photos, sizes, strict=True) if size.all()]
     print(f"{len(taken)} of {len(photos)} photos are decoded by infeed_jpeg")

@@ -1,8 +1,8 @@
 """Case `loaders`: the same photos from infeed, tf.data service, Grain and PyTorch's DataLoader.
 
-Photos are decoded, resized to 224 x 224 and delivered as batches of 64 in uint8 to a process that
-discards them. Services make the batches in a process of their own, the loaders in workers on the
-trainer's host: their processor time is the trainer's host's.
+Photos are decoded, resized to 224 x 224 and delivered as uint8 batches of 64 to a process that
+discards them. Services make the batches in a process of their own, loaders in workers on the
+trainer's host, which pays for their processor time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PEERS = {
     "grain": Side("Grain", "grain_workers", servers.no_server, "resized", warm_up=3.0),
     "torch": Side("DataLoader", "torch_workers", servers.no_server, "resized", warm_up=3.0),
 }
-"""Peers by the package that they need."""
+"""Peers by the package they need."""
 
 
 def compare(plan: Plan) -> list[Finding]:

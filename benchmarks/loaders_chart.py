@@ -30,7 +30,7 @@ _DEFAULT = Path("bench-results/results.json")
 
 _INK, _GREY = "#1f2328", "#59636e"
 _DARK = {_INK: "#f0f6fc", _GREY: "#9198a1"}
-"""Colours of a light page, and what they become on a dark one."""
+"""Colours on a light page, and their replacements on a dark one."""
 
 _OURS, _PEER = "#2a9d6f", "#8a93a0"
 
@@ -76,7 +76,7 @@ def _svg(outcome: Outcome, machine: dict[str, str]) -> str:
     """Draws the chart for a light page, with a style sheet for a dark one."""
     measured = sides(outcome)
     names = list(measured)
-    # Without a salt and a date, each drawing of the same figures would differ.
+    # A fixed salt and no date: otherwise each drawing of the same figures would differ.
     style = {"svg.hashsalt": "infeed", "text.color": _INK, "font.size": 10}
     with plt.rc_context(style):
         figure, (rates, times) = plt.subplots(1, 2, figsize=(8.6, 3.3), layout="constrained")

@@ -17,7 +17,7 @@ _SAMPLES = 10
 """Memory samples in each state."""
 
 _SETTLE_SECONDS = 3.0
-"""Time from the last batch that a trainer takes until its prefetch window is full."""
+"""Time from the last batch a trainer takes until its prefetch window is full."""
 
 
 @dataclass(frozen=True)

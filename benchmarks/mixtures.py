@@ -17,13 +17,13 @@ from infeed_server.order.permutation import Positions
 
 PARTS = (2, 8, 64, 256)
 BLOCK, BLOCKS = 1024, 40
-"""Positions that are asked for at once, and how often."""
+"""Positions per request, and the number of requests."""
 
 Ask = Callable[[Positions], object]
 
 
 def compare(plan: Plan) -> list[Finding]:
-    """Asks for the parts and draws, then for the samples, of positions that were not asked for."""
+    """Times the parts and draws, then the samples, of positions that were not requested before."""
     most = Target(1.0, "at most", "figure", is_aim=True)
     plain = Figures("global order", _microseconds(SampleOrder(10**6, 3, "global").visited, plan))
     found = []

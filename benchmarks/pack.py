@@ -34,7 +34,7 @@ PIPELINE = """
 def compare(plan: Plan) -> list[Finding]:
     """Reads the files and each pack in turn; all stay in the page cache."""
     rates: dict[str, list[float]] = {name: [] for name in (FILES, *PACKS)}
-    seeds = count(1)  # no batch is one that was made for another feed
+    seeds = count(1)  # so that no batch was made for another feed
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with InfeedServer(_write(folder), folder / "log") as server:

@@ -17,7 +17,7 @@ PATTERN = "*.JPEG"
 def photo_folder() -> Path:
     """Returns the folder of JPEGs. Draws them the first time, unless a folder is chosen.
 
-    Raises `BenchmarkError` where the chosen folder has no JPEG.
+    Raises `BenchmarkError` if the chosen folder has no JPEG.
     """
     chosen = os.environ.get(VARIABLE)
     if not chosen:
@@ -29,7 +29,7 @@ def photo_folder() -> Path:
 
 
 def describe() -> str:
-    """Returns the photos' number, origin and mean size, which the decoding cases depend on."""
+    """Returns the photos' number, origin and mean size, on which the decoding cases depend."""
     from PIL import Image
 
     folder = photo_folder()

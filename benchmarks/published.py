@@ -1,8 +1,8 @@
 """Publication of results: `python -m benchmarks.published [CASE ...]` takes them from a run.
 
-`benchmarks/published.json` holds the latest published outcome of each case and the machine that it
-is from; `make docs` makes the tables of docs/performance.md from it. A run of `make bench` changes
-only `bench-results`, which is not part of the repository.
+`benchmarks/published.json` holds the latest published outcome of each case and its machine; `make
+docs` makes the tables of docs/performance.md from it. `make bench` changes only `bench-results`,
+which is not part of the repository.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 _OWN = {"RssAnon:", "RssShmem:"}
-"""Without file pages, such as libraries, which processes share and the kernel can evict."""
+"""Excludes file pages, such as libraries, which processes share and the kernel can evict."""
 
 
 def resident_megabytes(*pids: int) -> float:
@@ -26,7 +26,7 @@ def cpu_seconds(*pids: int) -> float:
 
 
 def _own_cpu_seconds(pid: int) -> float:
-    # The process's name, in parentheses, may contain blanks.
+    # The process's name, in parentheses, may contain spaces.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system = int(fields[11]), int(fields[12])
     return (user + system) / os.sysconf("SC_CLK_TCK")

@@ -22,7 +22,7 @@ class Outcome:
     error: str | None = None
     plan: Plan | None = None
     load: float = 0.0
-    """The machine's load in the minute before: much above 0 means other users."""
+    """The machine's load in the minute before: much above 0, other processes were running."""
     time: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%S"))
 
     def to_json(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/resume.py [FOLDER_OF_IMAGES]
 
 Serves the images from another process, endless and shuffled; without a folder, it draws images.
-The two cases take turns; the result is the median of the ratios of the pairs.
+The two cases take turns; the result is the median of the pairs' ratios.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def infeed_without_checksums() -> AbstractContextManager[Running]:
 
 
 def infeed_in_tls() -> AbstractContextManager[Running]:
-    """Runs `infeed` with a certificate; the address names the file of its CA."""
+    """Runs `infeed` with a certificate; the address names its CA's file."""
     return _in_tls()
 
 
@@ -99,7 +99,7 @@ def gateway() -> AbstractContextManager[Running]:
 
 @contextmanager
 def service(delay_ms: float | None = None) -> Iterator[Running]:
-    """Runs tf.data service: a dispatcher and one worker, with `delay_ms` each behind a proxy."""
+    """Runs tf.data service: a dispatcher and one worker, each behind a proxy with `delay_ms`."""
     with ExitStack() as stack:
         dispatcher = stack.enter_context(started("benchmarks.service", "dispatcher"))
         target = f"localhost:{_port(dispatcher.read_line())}"
@@ -155,8 +155,8 @@ def delayed_server(server: Server, delay_ms: float) -> Server:
 
 @contextmanager
 def infeed_on_flows(*rates: float, options: str = "") -> Iterator[Running]:
-    """Runs `infeed serve` behind a link with a limit of bytes per second on each connection of a
-    consumer, whose other options of `connect` are a query."""
+    """Runs `infeed serve` behind a link that limits the bytes per second of each of a consumer's
+    connections; a query has the consumer's other options of `connect`."""
     with infeed() as running, throttled(running.address, rates) as address:
         yield Running(f"{address}?connections={len(rates)}&{options}", running.pids)
 

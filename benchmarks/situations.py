@@ -1,11 +1,11 @@
-"""Built situations: what the verdict says, and whether the advised change helps as forecast.
+"""Artificial situations: what the verdict says, and whether the advised change helps as forecast.
 
     python -m benchmarks.situations [NAME ...] [--seconds 12]
 
-Each has one limit that is known because it was built: a slow training step, a throttled link, a
-long round trip, expensive transforms, a slow data set. A real server and a real feed run in it;
-then again with the change that the verdict advises. The forecast is computed before, from the
-figures of the first run alone.
+Each has one limit, known because it was built in: a slow training step, a throttled link, a long
+round trip, expensive transforms or a slow data set. A real server and a real feed run in it, and
+again with the change that the verdict advises. The forecast is computed beforehand, from the first
+run's figures alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from infeed.shared.capacity import capacity
 from infeed.stats import Stats
 
 MAX_ERROR = 0.25
-"""Of the forecast: how far the measured rate may be from it."""
+"""Share of the forecast by which the measured rate may miss it."""
 
 _WARM_UP_STEPS = 5
 
@@ -100,7 +100,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Situation:
-    """A limit that was built, the cause that the verdict must name, and the advised change."""
+    """A limit that was built in, the cause that the verdict must name, and the advised change."""
 
     cause: str | None
     run: Run
@@ -111,7 +111,7 @@ class Situation:
 
 
 def _servers(stats: Stats) -> int:
-    """Returns the advised number of servers, but no more than this machine has processors for."""
+    """Returns the advised number of servers, at most as many as this machine has processors for."""
     return min(stats.assessment.servers or 1, len(os.sched_getaffinity(0)))
 
 

@@ -1,4 +1,4 @@
-"""JPEGs in TFRecord files of an object store, 30 ms away with 1 % of errors, beside local ones."""
+"""JPEGs in TFRecord files of an object store, 30 ms away with 1 % errors, beside local files."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ _BUFFER_BYTES = 1 << 16
 
 @contextmanager
 def throttled(address: str, bytes_per_second: float | Sequence[float]) -> Iterator[str]:
-    """Yields the address of a proxy that passes on so much of what the server sends: in all, or on
-    each connection, which take several rates in turn."""
+    """Yields the address of a proxy that limits the rate of what the server sends: in total, or for
+    each connection, which get several rates in turn."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        # A link holds little: what is not passed on must fill the sender's own buffers.
+        # A link holds little: what it does not pass on must fill the sender's own buffers.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         if isinstance(bytes_per_second, Sequence):
             links = map(_Link, cycle(bytes_per_second))

@@ -15,7 +15,7 @@ from benchmarks.resident import cpu_seconds
 from tests.harness.spawned import SpawnedProcess
 
 _LEAD_SECONDS = 0.2
-"""Time from sending a window to its begin, so that every trainer has received it."""
+"""Time from sending a window to its start, so that every trainer has received it."""
 
 _seeds = itertools.count(1)
 """Unique seeds of all trainers, so that no server has cached their batches."""
@@ -45,7 +45,7 @@ class Measured:
     """Measurements over one window of time."""
 
     runs: list[Run]
-    """One for each trainer."""
+    """One per trainer."""
     server_cpu_seconds: float
     """Processor time of the server's processes in the window."""
     trainer_cpu_seconds: float = 0.0

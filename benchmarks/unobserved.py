@@ -1,7 +1,7 @@
-"""`infeed serve` without its observation: python -m benchmarks.unobserved serve FILE ...
+"""`infeed serve` without observation: python -m benchmarks.unobserved serve FILE ...
 
-No totals, no states, no reports: what remains is what the observation costs nothing of.
-A client sends no reports to it either.
+It keeps no totals and no states, and clients send it no reports, so comparing it with the usual
+server shows what observation costs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _ignore(*_: Any, **__: Any) -> None:
 
 
 def stop_observing() -> None:
-    """Replaces everything that observes by nothing."""
+    """Replaces everything that observes with nothing."""
     for name in _EVENTS:
         setattr(Metrics, name, _ignore)
     StateClock.update = _ignore  # type: ignore[method-assign]

@@ -3,8 +3,8 @@
     infeed serve examples/folder_csv_labels.yaml
     accelerate launch examples/accelerate_images.py 127.0.0.1:7470 pictures --epochs 10
 
-Model and optimizer go through `prepare`, and the dataset does not: each process reads its own part
-of each step. A job that was killed continues when as many processes are started again.
+Model and optimizer go through `prepare`, but the dataset does not: each process reads its own part
+of each step. A killed job continues when the same number of processes is started again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
     with dataset:
         for epoch in range(step // len(dataset), options.epochs):
             for batch in dataset:  # after a resume, the rest of the epoch
-                images = batch["image"].permute(0, 3, 1, 2)  # infeed has the channels last
+                images = batch["image"].permute(0, 3, 1, 2)  # infeed's channels are last
                 loss = nn.functional.cross_entropy(model(images), batch["label"].long())
                 optimizer.zero_grad()
                 accelerator.backward(loss)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def save(accelerator: Accelerator, folder: Path, step: int) -> None:
-    """Writes a checkpoint; processes that are killed here leave the one before."""
+    """Writes a checkpoint; the previous one stays if the processes are killed here."""
     accelerator.save_state(str(folder / "partial"))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:

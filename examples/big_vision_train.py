@@ -1,11 +1,11 @@
-"""Trains a model of big_vision on images that infeed serves, by big_vision's own program.
+"""Trains a model of big_vision on images that infeed serves, with big_vision's own program.
 
     infeed serve images.yaml
     python examples/big_vision_train.py 127.0.0.1:7470 images --config CONFIG --workdir FOLDER
 
-The pipeline has the fields `image` and `labels`, as `input.pp` of the configuration would make
-them, which is not read. All arguments after the pipeline are big_vision's. A run that is started
-again continues with the batch after its checkpoint; big_vision's own begins another shuffle.
+The pipeline has the fields `image` and `labels`, as the configuration's `input.pp`, which is not
+read, would make them. All arguments after the pipeline are big_vision's. A restarted run continues
+with the batch after its checkpoint; big_vision alone would begin another shuffle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ original_save, original_load = utils.save_checkpoint_ts, utils.load_checkpoint_t
 
 
 class ServedData:
-    """Stands for the tf.data.Dataset of the training, and has what replaces its functions."""
+    """Stands in for the training's tf.data.Dataset, and has the functions that replace its own."""
 
     def __init__(self, target: str, pipeline: str) -> None:
         self.target, self.pipeline = target, pipeline
@@ -45,7 +45,7 @@ class ServedData:
         return self, self.samples
 
     def start_global(self, data: Any, devices: Any, *arguments: Any, **options: Any) -> Any:
-        """Returns the iterator over global batches; of an evaluator's data, big_vision's own."""
+        """Returns the iterator over global batches; for an evaluator's data, big_vision's own."""
         if data is not self:
             return original_start_global(data, devices, *arguments, **options)
         self.batches = infeed.jax.connect(

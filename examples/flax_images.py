@@ -3,9 +3,9 @@
     infeed serve examples/folder_csv_labels.yaml
     python examples/flax_images.py 127.0.0.1:7470 pictures --classes 1000 --checkpoint run
 
-A run that was interrupted continues when the same command is given again, and ends with the weights
-of a run that was not: bit for bit on a CPU. Needs `pip install 'infeed[grain]' flax`, which bring
-Orbax and Optax.
+An interrupted run continues when the same command is given again, and ends with the weights of an
+uninterrupted one, bit for bit on a CPU. Needs `pip install 'infeed[grain]' flax`, which bring Orbax
+and Optax.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ DATA = Path(os.environ.get("DATA", Path(__file__).parent / "data"))
 
 
 def preprocess(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Transforms one sample; a second parameter `key` would get the sample's random key."""
+    """Transforms one sample; a second parameter `key` would receive the sample's random key."""
     image = tf.cast(sample["image"], tf.float32) / 255.0
     return {"image": image[..., tf.newaxis], "label": sample["label"]}
 
 
 class Gradients:
-    """Colour gradients, with the class of the corner that is brightest."""
+    """Colour gradients; the class is the brightest corner."""
 
     fingerprint = "gradients-v1"  # change it when the samples change
 

@@ -1,10 +1,10 @@
-"""Trains a small convnet in plain JAX on images that infeed serves, and resumes where it was.
+"""Trains a small convnet in plain JAX on images that infeed serves, and resumes where it stopped.
 
     infeed serve examples/folder_csv_labels_augmented.yaml
     python examples/jax_images.py 127.0.0.1:7470 pictures --steps 100 --checkpoint run.pickle
 
-The checkpoint has parameters and cursor together. A run that is killed and started again gives the
-parameters of one that was not, bit for bit on the CPU. On several hosts, start it on each with
+The checkpoint has parameters and cursor together. A run that is killed and started again ends with
+the parameters of one that was not, bit for bit on a CPU. On several hosts, start it on each with
 `--coordinator HOST:PORT --processes N --process I`, and a checkpoint on a shared file system.
 """
 
@@ -63,7 +63,7 @@ def train_step(params: dict[str, Any], image: jax.Array, label: jax.Array) -> An
 
 
 def save(file: Path, params: dict[str, Any], step: int, cursor: dict[str, Any]) -> None:
-    """Writes a checkpoint as a whole or not at all."""
+    """Writes a complete checkpoint or none."""
     new = file.with_suffix(".new")
     content = {"params": jax.tree.map(np.asarray, params), "step": step, "feed": cursor}
     new.write_bytes(pickle.dumps(content))

@@ -5,7 +5,7 @@
     python examples/jax_targets.py 127.0.0.1:7470 coco-train2017 --classes 80
 
 A pipeline with the field `mask` trains a class for each pixel. One with `boxes`, corners in pixels,
-trains a grid: a cell has the classes of the boxes whose centres it has, and their size and place.
+trains a grid: a cell predicts the class, size and place of the boxes whose centres it holds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def mask_loss(params: Params, batch: Batch) -> jax.Array:
 
 def box_loss(params: Params, batch: Batch) -> jax.Array:
     """Returns the loss of the classes of all cells, and of the boxes of those that have one. Rows
-    behind the number of boxes have no weight: shapes never vary."""
+    beyond the number of boxes have no weight, so shapes never vary."""
     outputs = network(params, batch["image"])
     scores, places = outputs[..., :-4], outputs[..., -4:]
     boxes, rows = batch["boxes"] / STRIDE, jnp.arange(batch["boxes"].shape[1])

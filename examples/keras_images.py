@@ -1,4 +1,4 @@
-"""A small convolutional network on JPEGs, with any backend of Keras; started again, it continues.
+"""A small convolutional network on JPEGs, with any backend of Keras; a restart continues it.
 
     infeed serve examples/folder_csv_labels_augmented.yaml
     KERAS_BACKEND=jax python examples/keras_images.py 127.0.0.1:7470 --checkpoint run
@@ -21,7 +21,7 @@ from infeed.keras import FeedCheckpoint
 
 
 def scope_of(strategy: str) -> Any:
-    """Returns the scope of a strategy of `tf.distribute`, and one without effect for none."""
+    """Returns the scope of a strategy of `tf.distribute`, or one without effect."""
     if not strategy:
         return nullcontext()
     import tensorflow as tf

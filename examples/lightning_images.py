@@ -3,8 +3,8 @@
     infeed serve examples/folder_csv_labels.yaml
     python examples/lightning_images.py 127.0.0.1:7470 pictures --epochs 10
 
-The data module gives datasets in place of loaders. `FeedCallback` saves the position of the one
-that is trained on in each checkpoint.
+The data module returns datasets in place of loaders. In each checkpoint, `FeedCallback` saves the
+position of the one that is trained on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from infeed.torch import FeedCallback, FeedDataset
 
 
 class Images(lightning.LightningDataModule):
-    """The batches of two pipelines, on each rank its own."""
+    """The batches of two pipelines; each rank reads its own."""
 
     def __init__(self, target: str, pipeline: str, validation: str) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Classifier(lightning.LightningModule):
         self.right, self.count = SumMetric(), SumMetric()
 
     def forward(self, image: torch.Tensor) -> Any:
-        return self.layers(image.permute(0, 3, 1, 2))  # infeed has the channels last
+        return self.layers(image.permute(0, 3, 1, 2))  # infeed's channels are last
 
     def on_train_start(self) -> None:
         if self.global_step:
@@ -97,7 +97,7 @@ def main() -> None:
         logger=False,
         enable_progress_bar=False,
     )
-    # The state has a dict, which PyTorch loads with `weights_only=False` alone.
+    # The state has a dict, which PyTorch loads only with `weights_only=False`.
     trainer.fit(module, data, ckpt_path="last", weights_only=False)
     print(f"weights {digest(module)}")
 

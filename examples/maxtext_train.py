@@ -1,4 +1,4 @@
-"""Trains a model of MaxText on tokens that infeed serves, by MaxText's own program.
+"""Trains a model of MaxText on tokens that infeed serves, with MaxText's own program.
 
     infeed serve tokens.yaml
     python examples/maxtext_train.py 127.0.0.1:7470 tokens base.yml dataset_type=grain ...
@@ -30,7 +30,7 @@ PAD = 0
 
 
 def sequences(batch: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields that MaxText expects of a batch that is not packed, before its shift."""
+    """Returns the fields that MaxText expects in an unpacked batch, before its shift."""
     tokens = batch["tokens"].astype(np.int32)
     position = np.arange(tokens.shape[1], dtype=np.int32)
     position = np.where(position < batch["tokens_length"][:, None], position, PAD)
@@ -45,7 +45,7 @@ def sequences(batch: dict[str, Any]) -> dict[str, Any]:
 def new_iterator(
     target: str, pipeline: str, config: Any, mesh: Any, process_indices: list[int]
 ) -> MultiHostDataLoadIterator:
-    """Returns what `make_grain_train_iterator` of MaxText does, over a feed."""
+    """Returns what MaxText's `make_grain_train_iterator` returns, but over a feed."""
     dataset: grain.IterDataset = FeedDataset(
         target,
         pipeline,

@@ -3,8 +3,8 @@
     infeed serve examples/folder_csv_labels.yaml
     python examples/torch_images.py 127.0.0.1:7470 pictures --epochs 10
 
-The checkpoint has the model, the optimizer and the position of the data, so a run that was killed
-ends with the same weights, bit for bit, as one that was not.
+The checkpoint holds the model, the optimizer and the position in the data, so a killed run ends
+with the same weights, bit for bit, as one that was not.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: dict[str, Any]) -> float:
     """Trains on one batch and returns its loss."""
-    images = batch["image"].permute(0, 3, 1, 2)  # infeed has the channels last
+    images = batch["image"].permute(0, 3, 1, 2)  # infeed's channels are last
     loss = nn.functional.cross_entropy(model(images), batch["label"].long())
     optimizer.zero_grad()
     loss.backward()
@@ -74,7 +74,7 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: dict[s
 
 
 def save(checkpoint: dict[str, Any], path: Path) -> None:
-    """Writes a checkpoint; a process that is killed here leaves the one before."""
+    """Writes a checkpoint; the previous one stays if the process is killed here."""
     partial = path.with_suffix(".partial")
     torch.save(checkpoint, partial)
     partial.rename(path)

@@ -5,7 +5,7 @@
     python examples/torch_targets.py 127.0.0.1:7470 coco-train2017 --classes 80
 
 A pipeline with the field `mask` trains a class for each pixel. One with `boxes`, corners in pixels,
-trains a grid: a cell has the classes of the boxes whose centres it has, and their size and place.
+trains a grid: a cell predicts the class, size and place of the boxes whose centres it holds.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from infeed.torch import FeedDataset
 
 
 class FeedTrainer(Trainer):
-    """A Trainer whose loaders are the datasets, which have the whole batches of this rank."""
+    """A Trainer whose loaders are the datasets, which yield the whole batches of this rank."""
 
     def get_train_dataloader(self) -> Any:
         return self.train_dataset
@@ -91,7 +91,7 @@ class Classifier(nn.Module):
         )
 
     def forward(self, image: torch.Tensor, label: torch.Tensor) -> dict[str, torch.Tensor]:
-        logits = self.layers(image.permute(0, 3, 1, 2))  # infeed has the channels last
+        logits = self.layers(image.permute(0, 3, 1, 2))  # infeed's channels are last
         return {"loss": nn.functional.cross_entropy(logits, label.long()), "logits": logits}
 
 
@@ -133,7 +133,7 @@ def main() -> None:
 
 
 def last_checkpoint(output: Path) -> str | None:
-    """Returns the last complete checkpoint: the Trainer writes its own state at last."""
+    """Returns the last complete checkpoint: the Trainer writes its own state last."""
     written = output.glob("checkpoint-*/trainer_state.json")
     folders = sorted((file.parent for file in written), key=lambda x: int(x.name.split("-")[1]))
     return str(folders[-1]) if folders else None

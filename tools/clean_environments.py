@@ -1,9 +1,9 @@
-"""Check of the extras: each installs into an environment of its own, and trains there.
+"""Check of the extras: each is installed into an environment of its own, and trains there.
 
     python -m tools.clean_environments jax grain [--python PYTHON] [--server HOST:PORT/PIPELINE]
 
-Needs the network or a cache of pip, and some minutes, so no test runs it. `torch` installs the
-build that pip finds first: with CUDA, gigabytes.
+Needs the network or pip's cache, and some minutes, so no test runs it. `torch` installs the build
+that pip finds first: with CUDA, several gigabytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check(extra: str, python: str, server: str | None) -> int:
         inside = str(Path(folder) / "bin" / "python")
         install = [inside, "-m", "pip", "install", "--quiet", f"{ROOT}[{extra}]"]
         subprocess.run(install, check=True, cwd=folder)  # noqa: S603
-        # -I: without the variables and folders that would add other packages.
+        # -I ignores the variables and folders that would add other packages.
         training = [inside, "-I", "-c", code]
         return subprocess.run(training, check=False, cwd=folder).returncode  # noqa: S603
 

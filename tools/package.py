@@ -3,16 +3,16 @@
     python -m tools.package [--out dist] [--python PYTHON]... [--server PYTHON]... [--sbom]
                             [--release TAG] [--repository URL]
 
-Builds the sdist, the wheel from the unpacked sdist, so that the sdist is complete, and the wheel of
-`native/`; builds all again from a copy of the tracked files elsewhere, which must give the same
-bytes; and checks their contents, and their metadata by `twine check`. With each `--python`,
-installs the wheel alone into a new environment, measures the import, trains on a fake, and runs the
-command of the extra `cli`; with each `--server`, installs it with the server's extra and trains on
-a real server. `--sbom` writes a CycloneDX list of what the last environment contains,
-`infeed.cdx.json`. `--release` and `--repository` check what only a release has to have: a tag of
-this version, a dated section of the changelog, and the repository's address.
+Builds the sdist, the wheel from the unpacked sdist, which proves that the sdist is complete, and
+the wheel of `native/`. Builds all of them again from a copy of the tracked files elsewhere, which
+must give the same bytes, and checks their contents, and their metadata with `twine check`. For each
+`--python`, installs only the wheel into a new environment, measures the import, trains on a fake,
+and runs the command of the extra `cli`. For each `--server`, installs it with the server's extra
+and trains on a real server. `--sbom` writes `infeed.cdx.json`, a CycloneDX list of the last
+environment. `--release` and `--repository` check what only a release needs: a tag of this version,
+a dated section of the changelog, and the repository's address.
 
-Needs hatchling, a C compiler, and the network or a cache of pip: TensorFlow is large.
+Needs hatchling, a C compiler, and the network or pip's cache: TensorFlow is large.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MAX_NATIVE_KIB = 64
 """Bound on the wheel of `native/`, which links no library."""
 
 MAX_IMPORT_SECONDS = 0.5
-"""Bound on `import infeed`, the shortest of five: others load the machine, too."""
+"""Bound on `import infeed`, the shortest of five imports: the machine may be busy."""
 
 IMPORTING = """
 import subprocess, sys
@@ -141,7 +141,7 @@ def compare_builds(*packages: Path) -> list[str]:
         copy, out = Path(name, "copy"), Path(name, "out")
         for path in filter(None, run("git", "ls-files", "-z", cwd=ROOT).split("\0")):
             (copy / path).parent.mkdir(parents=True, exist_ok=True)
-            # Without the times and permissions of the clone.
+            # The copy lacks the times and permissions of the clone.
             shutil.copyfile(ROOT / path, copy / path)
         again = build(out, copy)
         return [
@@ -163,7 +163,7 @@ class _Addresses(HTMLParser):
 
 
 def check_readme(text: str, repository: str | None) -> list[str]:
-    """Returns the links of a package's README that lead nowhere on the index."""
+    """Returns the links in a package's README that lead nowhere on the package index."""
     page = _Addresses()
     page.feed(MarkdownIt("gfm-like", {"linkify": False}).render(text))
     problems = [
@@ -192,7 +192,7 @@ def check_release(fields: email.message.Message, tag: str, repository: str | Non
 
 
 def check(sdist: Path, wheel: Path, release: str | None, repository: str | None) -> list[str]:
-    """Returns what the packages lack, or have too much."""
+    """Returns what the packages lack, and what they should not contain."""
     with tarfile.open(sdist) as archive:
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
     with zipfile.ZipFile(wheel) as archive:
@@ -206,7 +206,7 @@ def check(sdist: Path, wheel: Path, release: str | None, repository: str | None)
     ]
     tops = {name.partition("/")[0] for name in in_wheel if ".dist-info/" not in name}
     problems += [f"the wheel has {name}" for name in tops - {Path(path).name for path in PACKAGES}]
-    # All that git has in the packages, pages and scripts of the dashboard too.
+    # All tracked files of the packages, including the dashboard's pages and scripts.
     expected = {
         name.removeprefix(f"{Path(package).parent}/")
         for package in PACKAGES
@@ -220,7 +220,7 @@ def check(sdist: Path, wheel: Path, release: str | None, repository: str | None)
 
 
 def check_native(native: Path) -> list[str]:
-    """Returns what the wheel of `native/` has too much: bytes, files or exported symbols."""
+    """Returns what the wheel of `native/` has in excess: bytes, files or exported symbols."""
     with zipfile.ZipFile(native) as archive, tempfile.TemporaryDirectory() as folder:
         code = [name for name in archive.namelist() if ".dist-info/" not in name]
         library = archive.extract("infeed_jpeg/_decoder.so", folder)
@@ -245,7 +245,7 @@ def check_metadata(*packages: Path) -> None:
 
 
 def is_installed(python: str) -> bool:
-    """Returns whether an interpreter runs: a name on the path may be of a manager that has none."""
+    """Returns whether an interpreter runs: a version manager's name on the path may have none."""
     if shutil.which(python) is None:
         return False
     command = (python, "-c", "import venv")
@@ -262,11 +262,11 @@ def environment(folder: Path, python: str, requirement: str) -> Path:
 
 
 def try_out(wheel: Path, python: str, extra: str, code: str, bom: Path | None) -> None:
-    """Installs the wheel into a clean environment and runs the code there, outside of the clone."""
+    """Installs the wheel into a clean environment and runs the code there, outside the clone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         inside = environment(folder / "venv", python, f"{wheel}{extra}")
-        # -I: without the variables and folders that would add other packages.
+        # -I ignores the variables and folders that would add other packages.
         print(run(inside, "-I", "-c", code, cwd=folder).rstrip(), flush=True)
         if not extra:  # the light package has no command yet
             seconds = float(run(inside, "-I", "-c", IMPORTING, cwd=folder))
@@ -280,9 +280,9 @@ def try_out(wheel: Path, python: str, extra: str, code: str, bom: Path | None) -
 
 
 def list_contents(inside: Path, bom: Path, folder: Path) -> None:
-    """Writes the software bill of materials of an environment, by a tool in another one."""
+    """Writes the software bill of materials of an environment, with a tool in another one."""
     tool = environment(folder / "tool", sys.executable, SBOM_TOOL).with_name("cyclonedx-py")
-    # The tool reads no version that the build takes from the code.
+    # The tool cannot read a version that the build takes from the code.
     version = run(inside, "-I", "-c", "import infeed; print(infeed.__version__)").strip()
     definition = (ROOT / "pyproject.toml").read_text()
     (folder / "pyproject.toml").write_text(

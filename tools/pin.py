@@ -15,7 +15,7 @@ HEADER = """\
 # Requires Python 3.11 or newer.
 """
 
-# Each pin installs on it: a patch of Python is what the user's distribution happens to have.
+# Each pin must install on it: users have whichever patch release their distribution ships.
 OLDEST_PYTHON = "3.11.0"
 
 # These distributions, and the installer.

@@ -1,7 +1,7 @@
 """The check of prose and names in `make lint`: plain technical English in code and documents.
 
-Rules and reasons: CONTRIBUTING.md. Prints `file:line: problem` for each violation, and exits
-with status 1 where there is one. Only what a program can decide is checked here.
+Rules and reasons: CONTRIBUTING.md. Prints `file:line: problem` for each violation, and exits with
+status 1 if there is any. It checks only what a program can decide.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ BANNED = {
     r"strangers?": "an unauthenticated client, an unknown id",
     r"unasked": "without authentication, unrequested",
 }
-"""Words that hide the subject of a sentence, or are not the field's, with what to write instead."""
+"""Words that hide the subject of a sentence or are unusual here, with what to write instead."""
 
 BANNED_IN_NAMES = ("anybody", "nobody", "somebody", "stranger")
 
 MAX_TEST_NAME = 60
-"""Characters of a test's name: more, and it is a sentence, not a condition and a result."""
+"""Maximum characters of a test's name: a longer one is a sentence, not a condition and a result."""
 
 _PROSE = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 _OF_WHICH = re.compile(
@@ -56,7 +56,7 @@ _OF_WHICH = re.compile(
     r"[\s#]+of\s+which\b",
     re.IGNORECASE,
 )
-"""`of which`, except behind a word that counts, as in `each of which`."""
+"""`of which`, except after a word that counts, as in `each of which`."""
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NOT_A_NOUN = ("How", "What", "When", "Where", "Whether", "Which", "Who", "Why")

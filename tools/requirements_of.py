@@ -2,10 +2,10 @@
 
     python tools/requirements_of.py pyproject.toml [EXTRA ...]
 
-Extras that an extra includes are to be named, too.
+Name the extras that an extra includes, too.
 
-A container image installs these before it copies the code, so that a change of the code does not
-install TensorFlow again. Requires Python 3.11 or newer.
+A container image installs these before it copies the code, so that a change to the code does not
+reinstall TensorFlow. Requires Python 3.11 or newer.
 """
 
 from __future__ import annotations

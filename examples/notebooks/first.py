@@ -13,8 +13,7 @@ minute, and needs no GPU. On real hardware the server runs on other hosts; nothi
 # %% [markdown]
 # ## Data
 #
-# 640 small JPEGs in a folder for each class: stripes that are vertical, and stripes that are
-# horizontal.
+# 640 small JPEGs in a folder for each class: vertical stripes and horizontal stripes.
 
 # %%
 import subprocess
@@ -40,7 +39,7 @@ for number in range(640):
 # ## A server
 #
 # A file describes what is served. `infeed init` writes one for data that it finds; this one is
-# short enough to write by hand: files, order, what is done to each image, and the size of a batch.
+# short enough to write by hand: files, order, the steps on each image, and the batch size.
 
 # %%
 DEFINITION = """
@@ -94,9 +93,9 @@ Image.fromarray((np.hstack(list(batch["image"][:8, ..., 0])) * 255).astype(np.ui
 # %% [markdown]
 # ## Ten steps
 #
-# A logistic regression on two figures of an image: how much neighbours differ in a row, and in a
-# column. `feed.state()` is the cursor after the last batch that the loop has received: a few
-# numbers, which belong into the checkpoint of the model.
+# A logistic regression on two figures of an image: how much neighbours differ within a row, and
+# within a column. `feed.state()` is the cursor after the last batch that the loop has received: a
+# few numbers, which belong in the model's checkpoint.
 
 
 # %%
@@ -124,8 +123,8 @@ print(cursor)
 # ## The server is lost
 #
 # It is killed, and another one starts: here, or on any host with the same files. The feed of the
-# second half connects with the cursor. It gets the batches that come next, in the order that the
-# first server would have sent.
+# second half connects with the cursor. It gets the next batches, in the order in which the first
+# server would have sent them.
 
 # %%
 server.kill()
@@ -142,8 +141,7 @@ with infeed.connect(address, "stripes", epochs=1, state=cursor) as feed:
 # %% [markdown]
 # ## Nothing was lost
 #
-# The 20 steps had each of the 640 images once. And they had them in the order of an epoch without
-# an interruption.
+# The 20 steps had each of the 640 images once, in the order of an epoch without an interruption.
 
 # %%
 ids = np.concatenate(seen)

@@ -2,9 +2,9 @@
 """
 # Does the training wait for its input?
 
-This notebook has a JAX loop on images that a server decodes and reduces. `feed.stats()` says
+This notebook trains in JAX on images that a server decodes and reduces. `feed.stats()` tells
 whether the loop waits for its input, which part of the input is the cause, and what to change. One
-line of the pipeline is then changed, and the verdict with it. It takes a minute, and needs no GPU.
+changed line of the pipeline then changes the verdict. It takes a minute, and needs no GPU.
 """
 
 # %%
@@ -36,8 +36,8 @@ for number in range(128):
 # %% [markdown]
 # ## Two pipelines
 #
-# Both reduce each photo to 64 pixels. `cached` keeps the reduced photos in memory, so that from the
-# second epoch on no photo is decoded. The random flip comes after the cache: it differs in each
+# Both reduce each photo to 64 pixels. `cached` keeps the reduced photos in memory, so that no photo
+# is decoded from the second epoch on. The random flip comes after the cache, so it differs in each
 # epoch.
 
 # %%
@@ -66,8 +66,8 @@ address = line.split()[2]
 # %% [markdown]
 # ## A training
 #
-# A linear classifier. `infeed.jax.connect` yields arrays on the device; the next batches are
-# transferred meanwhile.
+# A linear classifier. `infeed.jax.connect` yields arrays on the device, and meanwhile transfers the
+# next batches.
 
 # %%
 import time
@@ -111,7 +111,7 @@ def train(pipeline: str, seconds: float) -> infeed.Stats:
 # %% [markdown]
 # ## The verdict
 #
-# The loop needs 10 ms for a step, and a batch takes longer to decode. The verdict is on the last
+# The loop needs 10 ms for a step, and a batch takes longer to decode. The verdict covers the last
 # ten seconds: it names the cause, and how many such servers would be enough.
 
 # %%

@@ -5,8 +5,8 @@ A page holds a table between two markers:
     <!-- generated: options.shuffle -->
     <!-- end -->
 
-The name selects the table; its rows, defaults and texts are read from the code, and of benchmarks
-from their published results. `pages` writes tables into pages, and every other module makes some.
+The name selects the table; its rows, defaults and texts come from the code, those of benchmarks
+from their published results. `pages` writes tables into pages; every other module makes some.
 """
 
 from __future__ import annotations

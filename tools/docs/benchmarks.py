@@ -30,10 +30,10 @@ NAMES = {
     "service, compressed": "tf.data service, compressed",
     "in process": "tf.data in the trainer",
 }
-"""Sides of the cases whose names are short for tables of a terminal."""
+"""Sides of cases whose names are shortened for tables in a terminal."""
 
 Result = Mapping[str, Any]
-"""Outcome of a case with the machine that it is from, as in the file."""
+"""Outcome of a case with its machine, as in the file."""
 
 
 def tables(published: Mapping[str, Result] | None = None) -> dict[str, Table]:

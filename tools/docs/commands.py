@@ -19,7 +19,7 @@ _CONNECTION = frozenset(option.name for option in dataclasses.fields(Connection)
 """The options of every command that connects, which have a table of their own."""
 
 _EVERYWHERE = frozenset({"as_json", "timeout"})
-"""Options with one meaning in each command that has them, which the page tells once."""
+"""Options with the same meaning in each command that has them; the page explains them once."""
 
 _DEFAULT = re.compile(r"\s*Default: (.+?)\.?$")
 _VALUE = re.compile(r"\S*[\d:]\S*")

@@ -37,7 +37,7 @@ _MODELS: dict[str, type[Definition]] = {
     "field": FieldOptions,
     **{one.kind: one for one in source_classes() if "of" not in one.model_fields},
 }
-"""Table → its model. Sources around another, such as `where`, are told in the text."""
+"""Table → its model. Sources around another, such as `where`, are explained in the text."""
 
 
 _TRANSFORM_TABLES = {
@@ -100,7 +100,7 @@ def _transforms(transforms: Mapping[str, type[Transform]]) -> Table:
 
 
 def _transform_options(transforms: Mapping[str, type[Transform]]) -> Table:
-    """Returns the options, with a row for all transforms that have the same one."""
+    """Returns the options, with one row for all transforms that share an option."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, transform in transforms.items():
         for field, row in _option_rows(transform).items():

@@ -1,4 +1,4 @@
-"""Docstrings: of attributes, which Python does not keep, and the parts of classes' texts."""
+"""Docstrings of attributes, which Python does not keep, and the parts of classes' docstrings."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def link_definitions(page: str) -> dict[str, str]:
 
 
 def add_links(text: str, links: Mapping[str, str]) -> str:
-    """Makes the first occurrence of each label a link; a code span is one as a whole or not."""
+    """Makes the first occurrence of each label a link; a code span becomes one only as a whole."""
     if not links:
         return text
     longest_first = sorted(links, key=len, reverse=True)

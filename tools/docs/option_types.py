@@ -68,7 +68,7 @@ def describe_type(hint: Any) -> str:
 
 
 def _describe_values(values: list[str]) -> str:
-    """Returns the values; of three or more with one name and rising numbers, the first and last."""
+    """Returns the values; of three or more that differ in their number, only the outer two."""
     parts = []
     for _, group in groupby(values, key=lambda value: value.rstrip("0123456789") or value):
         alike = list(map(code, group))
@@ -106,7 +106,7 @@ def _describe_bounds(number: Any, metadata: tuple[Any, ...]) -> str | None:
 
 
 def _power_of_two(number: float) -> str:
-    """Returns 2^63 - 1 for that number, and small or other numbers as they are."""
+    """Returns 2^63 - 1 for that number, and smaller or other numbers unchanged."""
     bits = int(number).bit_length()
     return f"2^{bits} - 1" if bits > 32 and number == (1 << bits) - 1 else str(number)
 

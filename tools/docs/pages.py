@@ -52,7 +52,7 @@ def fill(page: str, text: str, tables: Mapping[str, Table]) -> tuple[str, list[s
     if not len(begins) == lines.count(END) == len(names):
         raise DocsError(f"{page}: {BEGIN.format('NAME')} without {END}, or the reverse")
     for label in links:
-        # Once in its definition, and once or more where it is a link.
+        # Once in its definition, and at least once as a link.
         if filled.lower().count(f"[{label.lower()}]") < 2:
             raise DocsError(f"{page}: no text for the link [{label}]; correct its definition")
     return filled, names

@@ -68,7 +68,7 @@ _SECTIONS = {
 """Module, or name of one → the section that explains it."""
 
 _ADAPTERS = [f"infeed.{name}" for name in ("jax", "torch", "keras", "tensorflow", "grain")]
-"""Modules that are read and not imported: the set-up of a checkout lacks their frameworks."""
+"""Modules that are read but not imported, since a checkout's set-up lacks their frameworks."""
 
 _MODULES = [
     "infeed",
@@ -106,7 +106,7 @@ def _api() -> Table:
 
 
 def _public(module: str) -> Iterator[tuple[str, object]]:
-    """Yields what a module offers, by name: what it lists, or defines itself."""
+    """Yields by name what a module offers: the names that it lists, or those that it defines."""
     found = importlib.import_module(module)
     own = [name for name, item in vars(found).items() if _defines(found, item)]
     for name in dir(found) if "__dir__" in vars(found) else sorted(own):

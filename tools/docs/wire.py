@@ -1,4 +1,4 @@
-"""Table of the recorded releases: what the schema of each has, from tests/compatibility."""
+"""Table of the recorded releases: what each one's schema has, from tests/compatibility."""
 
 from __future__ import annotations
 

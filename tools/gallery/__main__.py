@@ -1,5 +1,5 @@
-"""The program `python -m tools.gallery`: serves each pipeline, takes a picture and its rate, and
-writes docs/gallery.md. With `--page` it writes the page alone, from what was seen before."""
+"""The program `python -m tools.gallery`: serves each pipeline, takes a picture, measures its rate,
+and writes docs/gallery.md. With `--page` it writes only the page, from earlier measurements."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def show(entry: Entry, folder: Path, store: ObjectServer) -> Shown:
 
 
 def samples_per_second(feed: infeed.Feed) -> float:
-    """Returns the rate of a feed, from its second second on."""
+    """Returns the rate of a feed, without its first second."""
     count, start = 0, time.monotonic() + 1
     for batch in feed:
         now = time.monotonic()

@@ -40,7 +40,7 @@ def pixels(size: int) -> np.ndarray:
 
 
 def write_nothing(folder: Path) -> None:
-    """Writes nothing: the samples are made."""
+    """Writes nothing: code makes the samples."""
 
 
 def write_folders(folder: Path) -> None:

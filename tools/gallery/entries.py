@@ -21,7 +21,7 @@ class Entry:
     options: tuple[str, ...] = ()
     """More options of `infeed serve`."""
     bucket: str = ""
-    """The bucket of an object store that has the data."""
+    """The bucket of an object store with the data."""
 
 
 ENTRIES = (

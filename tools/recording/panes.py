@@ -53,7 +53,7 @@ class Pane:
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Returns the match of the first output line that matches.
 
-        Raises `RuntimeError` where there is none before the end, or in time.
+        Raises `RuntimeError` if there is none before the end, or in time.
         """
 
         def matches() -> list[re.Match[str]]:

@@ -13,11 +13,11 @@ COLUMN, ROW = 8.4, 19
 """Pixels of a character and of a line, at a font of 14 pixels."""
 
 PAUSE_SECONDS = 6.0
-"""Time for which the end stays before the picture begins again."""
+"""Time for which the end stays before the picture restarts."""
 
 _SHOWN_LINES = 4
-"""Lines of the trainer with which the picture begins: TensorFlow takes seconds to load, and a
-reader should see at once that training runs."""
+"""The trainer's lines that the picture shows from the start: TensorFlow takes seconds to load, and
+readers should see at once that training runs."""
 
 _STYLE = """\
 svg { background: #0d1117; border-radius: 8px }
@@ -36,7 +36,7 @@ def draw(recording: Recording) -> str:
     begin = recording.trainer[_SHOWN_LINES - 1].time
     length = recording.trainer[-1].time - begin + PAUSE_SECONDS
     film = _Film(begin, length)
-    # A server that lives ends after the trainer.
+    # A live server ends after the trainer.
     end = recording.trainer[-1].time
     first, second = ([line for line in lines if line.time <= end] for lines in recording.servers)
     left, right, height = 52, 50, 19

@@ -37,7 +37,7 @@ class Recording:
 def record(images: int, epochs: int, kill_at: int) -> Recording:
     """Trains, and kills one of two servers once the trainer has printed the step `kill_at`.
 
-    Raises `RuntimeError` where the trainer fails or counts a lost or repeated sample.
+    Raises `RuntimeError` if the trainer fails or counts a lost or repeated sample.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)

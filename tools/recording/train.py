@@ -12,7 +12,7 @@ import infeed
 from infeed.audit import DeliveryCounter
 
 STEP_SECONDS = 0.06
-"""Duration of a step at least: an accelerator's would not be shorter."""
+"""Minimum duration of a step: an accelerator's would not be shorter."""
 
 EVERY = 6
 """Steps from one printed line to the next."""

@@ -1,7 +1,7 @@
 """The program `python -m tools.site [FOLDER]`: a site of the pages, with search, in build/.
 
-The pages of docs/ stay as GitHub shows them. This program copies them with others of the repository
-into a folder, rewrites their links, adds the API pages, and runs Zensical there.
+The pages of docs/ stay as GitHub shows them. This program copies them and other pages of the
+repository into a folder, rewrites their links, adds the API pages, and runs Zensical there.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _target(
 
 
 def api_pages() -> dict[str, str]:
-    """Returns the pages with the names whose docstrings mkdocstrings is to insert."""
+    """Returns the API pages, with the names whose docstrings mkdocstrings inserts."""
     errors = [item.__name__ for item in (InfeedError, *BY_REASON.values())]
     names = [name for name in infeed.__all__ if name not in errors and name[0] != "_"]
     order = ["connect", "Feed", "Batch", "Shard", "Stats", "TLS", "at", "Slot"]
