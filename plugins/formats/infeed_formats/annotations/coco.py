@@ -155,10 +155,11 @@ def _checked(path: str, content: Mapping[str, _Items]) -> Mapping[str, _Items]:
 def _image_numbers(path: str, images: _Items, listing: ImageListing) -> dict[Any, int]:
     """Returns the number of each image by its id. Raises `SourceError` for a missing one."""
     names = Names([image.path for image in listing.images])
+    root = f"{listing.root.rstrip('/')}/"
     numbers: dict[Any, int] = {}
     unknown = []
     for image in images:
-        found = names.find(posixpath.normpath(image["file_name"]))
+        found = names.find(posixpath.normpath(image["file_name"]).removeprefix(root))
         if len(found) == 1:
             numbers[image["id"]] = found[0]
         else:
