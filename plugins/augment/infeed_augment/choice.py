@@ -107,10 +107,11 @@ class _Choice(RandomTransform):
     def apply(self, sample: Sample, key: Key) -> Sample:
         branches = [partial(self._run, row, sample, key) for row in self.rows()]
         chosen: Sample = tf.switch_case(self.chosen(key), branches)
-        return chosen
+        return {**sample, **chosen}
 
     def _run(self, row: Sequence[Step], sample: Sample, key: Key) -> Sample:
-        """Applies steps. Raises `ConfigError` where the fields become others."""
+        """Returns the fields that steps may change. Raises `ConfigError` where the fields become
+        others."""
         result = dict(sample)
         for step in row:
             result = apply_step(step, result, key)
@@ -124,7 +125,8 @@ class _Choice(RandomTransform):
                 "names, types and dimensions of fields should be the same with and without it; "
                 f"they became {became}"
             )
-        return result
+        touched = self.fields()
+        return {name: x for name, x in result.items() if touched is None or name in touched}
 
     @override
     def draw(self, sample: Sample, key: Key) -> Drawn:

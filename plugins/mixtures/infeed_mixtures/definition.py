@@ -22,6 +22,7 @@ from infeed_server.sources.base import IndexedDefinition, ProgressCallback, Sour
 from infeed_server.sources.beside import HasSource
 from infeed_server.sources.registry import AnySource, open_sources
 from infeed_server.transforms import TransformList
+from infeed_server.transforms.targets import Targets
 
 MAX_PARTS = 4096
 """Parts of a mixture: a server lists them to each trainer."""
@@ -64,6 +65,8 @@ class MixPart(HasSource):
     as `2/3`."""
     transforms: TransformList = ()
     """Steps on its samples, in front of the mixture's own, with `source`."""
+    targets: Targets = {}  # noqa: RUF012 - immutable
+    """What its transforms move with a picture, with `source`."""
     max_epochs: Annotated[int, Field(ge=1)] | None = None
     """Number of times that its samples may come; an error names the position where they would come
     once more."""
@@ -76,8 +79,8 @@ class MixPart(HasSource):
     def _has_one(self) -> Self:
         if (self.source is None) == (self.pipeline is None):
             raise ValueError("should have either source or pipeline")
-        if self.pipeline is not None and self.transforms:
-            raise ValueError("should have transforms in its pipeline, or in the mixture")
+        if self.pipeline is not None and (self.transforms or self.targets):
+            raise ValueError("should have transforms or targets in its pipeline, or in the mixture")
         return self
 
     @property
@@ -90,7 +93,7 @@ class MixPart(HasSource):
                 f"pipeline {self.pipeline!r} is a name, for a YAML file or a mapping of pipelines; "
                 "give the pipeline itself"
             )
-        return Pipeline(source=self.source, transforms=self.transforms)
+        return Pipeline(source=self.source, transforms=self.transforms, targets=self.targets)
 
     def linked(self, pipelines: Mapping[str, Pipeline]) -> MixPart:
         """Returns the part with the pipeline that it names. Raises `ConfigError`."""

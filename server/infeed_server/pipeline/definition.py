@@ -66,8 +66,8 @@ class Remove(Definition):
 
     samples: PathString | Annotated[tuple[SampleName, ...], BeforeValidator(as_tuple)]
     """Ids and file names, or the path of a text file with one per line, followed by ` # ` and the
-    reason. A name is the end of a sample's file path, from any folder on. Add new entries at the
-    end: runs count them."""
+    reason. A name is the end of a sample's file path, from any folder on; in double quotes it may
+    have a ` # ` of its own. Add new entries at the end: runs count them."""
     then: Literal["substitute", "shrink"] = "substitute"
     """What fills their slots: another sample, chosen by the removed one's key, so that all other
     slots stay bit-identical; or `shrink`: epochs become shorter, and their last samples fill the

@@ -18,7 +18,7 @@ from infeed_server.pipeline.draws import name_draws
 from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.pipeline.followed_classes import followed_classes
 from infeed_server.pipeline.lineage import MAX_STABLE, removed_ids, run_order, skip_lineage
-from infeed_server.pipeline.moved_targets import target_specs, targets_identity, with_targets
+from infeed_server.pipeline.moved_targets import targets_identity, with_targets
 from infeed_server.pipeline.native_pictures import NativePictures
 from infeed_server.pipeline.picture_steps import (
     choose_chain,
@@ -31,6 +31,7 @@ from infeed_server.pipeline.shown_targets import (
     refuse_left_targets,
     refuse_mixed_classes,
     refuse_other_targets,
+    target_specs,
 )
 from infeed_server.pipeline.torn_pictures import refuse_torn_pictures
 from infeed_server.sources.base import Columns, Source
@@ -135,7 +136,8 @@ def plan_indexed(
             undo.callback(source.close)
         placed = _Placed.of(source, in_graph)
         spec = replace(_spec(name, definition, order, placed, own), parts=parts)
-        spec = replace(spec, targets=target_specs(definition.targets, spec.element_spec))
+        shown = source.shown, placed.origins, spec.element_spec
+        spec = replace(spec, targets=target_specs(definition.targets, *shown))
         if removed or definition.skip:
             names = {"pipeline": name, "fingerprint": own}
             lineage = skip_lineage(order, definition.skip, spec.batch_size, **names)
@@ -161,13 +163,14 @@ def plan_indexed(
 
 @dataclass(frozen=True)
 class _Placed:
-    """The steps that stay on the server, those that move, the fields sent, and their class
-    names."""
+    """The steps that stay on the server, those that move, the fields sent, their class names, and
+    their fields of the source."""
 
     host: list[Step]
     finish: tuple[FinishTransform, ...]
     wire_spec: Spec
     classes: Mapping[str, tuple[str, ...]]
+    origins: Mapping[str, str]
 
     @classmethod
     def of(cls, source: Source, steps: Sequence[Step]) -> _Placed:
@@ -182,7 +185,7 @@ class _Placed:
         else:
             sent = sample_graph.trace(source, host).stages[-1]
         classes = followed_classes(source, origins[-1], finish)
-        return cls(host, finish, sample_graph.field_specs(sent), classes)
+        return cls(host, finish, sample_graph.field_specs(sent), classes, origins[-1])
 
 
 def _spec(

@@ -14,7 +14,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from infeed.shared.errors import ConfigError
-from infeed.shared.spec import Spec, TargetSpec
+from infeed.shared.spec import TargetSpec
 from infeed_server.config.model import did_you_mean
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import (
@@ -171,14 +171,6 @@ def targets_identity(targets: Mapping[str, Target]) -> dict[str, Any]:
         name: {type(target).__name__: target.model_dump(mode="json", by_alias=True)}
         for name, target in targets.items()
     }
-
-
-def target_specs(targets: Mapping[str, Target], fields: Spec) -> tuple[TargetSpec, ...]:
-    """Returns what a trainer may know about the targets that it receives with their pictures."""
-    sent = {field.name for field in fields}
-    return tuple(
-        target_spec(name, target) for name, target in targets.items() if {name, target.of} <= sent
-    )
 
 
 def target_spec(name: str, target: Target) -> TargetSpec:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
-from infeed.shared.errors import ConfigError, SourceError, within
+from infeed.shared.errors import ConfigError, within
 from infeed_server.pipeline.definition import Remove
+from infeed_server.pipeline.removal_list import read_list
 from infeed_server.sources.base import Source
-from infeed_server.storage.files import read_bytes
 
 
 def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
@@ -31,28 +32,6 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def read_list(
-    listed: str | tuple[int | str, ...],
-) -> tuple[tuple[int | str, ...], frozenset[str]]:
-    """Returns the ids and names in a list or in the lines of a file, without the comments after ` #
-    `; and what the lines name if those are not comments. Raises `ConfigError`."""
-    if not isinstance(listed, str):
-        return listed, frozenset()
-    try:
-        lines = read_bytes(listed).decode().splitlines()
-    except (SourceError, UnicodeDecodeError) as error:
-        problem = error.message if isinstance(error, SourceError) else f"{listed} is not UTF-8 text"
-        raise ConfigError(problem, at=("remove",)) from error
-    names: list[int | str] = []
-    others: set[str] = set()
-    for line in lines:
-        parts = f" {line.strip()} ".split(" # ")
-        if name := parts[0].strip():
-            names.append(int(name) if name.isdecimal() else name)
-        others.update(" # ".join(parts[:end]).strip() for end in range(2, len(parts) + 1))
-    return tuple(names), frozenset(others)
-
-
 def _ids_of(
     listed: Sequence[int | str], others: frozenset[str], source: Source, where: str
 ) -> list[int]:
@@ -67,7 +46,8 @@ def _ids_of(
                 if name in others:
                     raise ConfigError(
                         f"{where}{name!r} is a file's name, of sample {index}, and can be a name "
-                        "and a comment behind ' # '; give the id of the one that you mean"
+                        "and a comment behind ' # '; give the id of the one that you mean, or for "
+                        f"this file {json.dumps(name)}, in quotes"
                     )
                 if names.get(name, -1) >= 0:
                     raise ConfigError(

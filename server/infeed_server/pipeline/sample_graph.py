@@ -134,23 +134,39 @@ def field_specs(specs: Specs, *place: str) -> Spec:
         return tuple(_field_spec(name, spec) for name, spec in specs.items())
 
 
+def rows_beside(boxes: str, specs: Specs) -> list[str]:
+    """Returns the fields that may have a row for each of some boxes: as many, or any number."""
+    count = specs[boxes].shape[0] if boxes in specs else None
+    return [
+        name
+        for name, spec in specs.items()
+        if name != boxes and spec.shape.rank and spec.shape[0] in (None, count)
+        if spec.shape[1:].is_fully_defined()
+    ]
+
+
 def _refuse_rows(specs: Specs) -> None:
     """Raises `ConfigError` for fields where only the number of rows varies."""
-    rows = [
+    loose = [
         name
         for name, spec in specs.items()
         if spec.shape.rank and spec.shape[0] is None and spec.shape[1:].is_fully_defined()
     ]
-    if rows:
-        boxes = next((name for name in rows if specs[name].shape[1:] == [4]), "boxes")
-        others = ", ".join(name for name in rows if name != boxes)
-        shape = format_shape(specs[rows[0]].shape)
-        raise ConfigError(
-            f"field {rows[0]!r} ends with the shape {shape}, whose rows vary from sample to "
-            "sample; batches have fixed shapes: for a row for each box, write targets: "
-            f"{{{boxes}: {{boxes: {{with: [{others}], pad: N}}}}}}, N the most boxes of a picture; "
-            "for others, end with tf.ensure_shape in your own function"
-        )
+    if not loose:
+        return
+    of_boxes = [name for name, spec in specs.items() if spec.shape.rank == 2 and spec.shape[1] == 4]
+    boxes = next((n for n in of_boxes if n in loose or f"{n}_count" in specs), "boxes")
+    together = f"with: [{', '.join(rows_beside(boxes, specs))}]"
+    remedy = f"write targets: {{{boxes}: {{boxes: {{{together}, pad: N}}}}}}, N the most boxes of "
+    remedy += "a picture"
+    if boxes in specs and boxes not in loose:
+        remedy = f"give the targets {together} of {boxes!r}, where these are padded"
+    shape = format_shape(specs[loose[0]].shape)
+    raise ConfigError(
+        f"field {loose[0]!r} ends with the shape {shape}, whose rows vary from sample to sample; "
+        f"batches have fixed shapes: for a row for each box, {remedy}; for others, end with "
+        "tf.ensure_shape in your own function"
+    )
 
 
 def _apply_located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:

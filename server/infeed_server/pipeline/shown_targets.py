@@ -1,18 +1,25 @@
-"""Check of targets against what the source states: the units of boxes, and masks."""
+"""Targets that the source shows: checks against them, and what trainers know of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
 
 from infeed.shared.errors import ConfigError, within
-from infeed.shared.spec import TargetSpec
+from infeed.shared.spec import Spec, TargetSpec
 from infeed_server.pipeline.moved_targets import MoveTargets, target_spec
-from infeed_server.pipeline.sample_graph import Specs
+from infeed_server.pipeline.sample_graph import Specs, rows_beside
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.fields import Rename
+from infeed_server.transforms.instances import Boxes
 from infeed_server.transforms.movement import Geometry
 from infeed_server.transforms.sizes import Resize
+from infeed_server.transforms.target import Target
+from infeed_server.transforms.targets import parse_target
 
 
 def refuse_other_targets(
@@ -42,41 +49,55 @@ def refuse_left_targets(
     """Raises `ConfigError` for a step that moves a picture, but not the source's targets of it that
     are sent. Masks may keep a size of their own."""
     sent = {*origins[-1].values()}
+    first: dict[str, str] = {}  # picture → its name before the renames
     for place, (ordinal, step) in enumerate(steps):
+        if isinstance(step, Rename):
+            first |= {new: first.get(old, old) for old, new in step.names.items()}
         movement = step.movement
         if not isinstance(movement, Geometry):
             continue
         beside = [other for _, other in steps[place + 1 : place + 2]]
-        moved = {name for one in beside if isinstance(one, MoveTargets) for name in one.targets}
+        targets = [other.targets for other in beside if isinstance(other, MoveTargets)]
+        moved: dict[str, Target] = dict(*targets)
+        picture = first.get(movement.field, movement.field)
         left = {
-            name: known
+            name: _target(known, movement.field)
             for name, origin in origins[place].items()
             if name not in moved and origin in sent and (known := shown.get(origin)) is not None
-            if known.picture == movement.field
+            if known.picture == picture
             if not (known.kind == "mask" and isinstance(movement, Resize))
         }
         if left:
-            names = ", ".join(left)
-            targets = [f"{n}: {_with_rows(known, n, stages[place])}" for n, known in left.items()]
             with within("transforms", ordinal):
                 raise step.error(
-                    f"{names} of {movement.field!r} would not move with it; write targets: "
-                    f"{{{', '.join(targets)}}}, or drop what is not needed"
+                    f"{', '.join(left)} of {movement.field!r} would not move with it; write "
+                    f"targets: {_in_yaml(moved | left, stages[place])}, or drop what is not needed"
                 )
 
 
-def _with_rows(target: TargetSpec, name: str, fields: Specs) -> str:
-    """Returns a target in YAML, with the fields of its rows."""
-    if target.kind != "boxes":
-        return target.kind
-    count = fields[name].shape[0]
-    rows = [
-        field
-        for field, spec in fields.items()
-        if spec.shape.rank and spec.shape[0] == count and field not in (name, target.picture)
-    ]
-    own = written(target).removesuffix("}")
-    return f"{{{own}, with: [{', '.join(rows)}], pad: {count or 'N'}}}}}"
+def _target(known: TargetSpec, picture: str) -> Target:
+    """Returns a target that the source states, of a picture."""
+    options: dict[str, Any] = {"of": picture}
+    options |= {"format": known.format} if known.format else {}
+    options |= {"normalized": True} if known.normalized else {}
+    return parse_target({known.kind: options})
+
+
+def _in_yaml(targets: Mapping[str, Target], fields: Specs) -> str:
+    """Returns targets in YAML, boxes with the fields of their rows."""
+    shown = {}
+    for name, target in targets.items():
+        options = target.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        if isinstance(target, Boxes):
+            rows = [field for field in rows_beside(name, fields) if field != target.of]
+            together = [*dict.fromkeys((*target.together, *rows))]
+            options |= {"with": together} if together else {}
+            options |= {"pad": target.pad or fields[name].shape[0] or "N"}
+        kind = type(target).__name__.lower()
+        shown[name] = {kind: options} if options else kind
+    width = float("inf")
+    text = yaml.safe_dump(shown, default_flow_style=True, sort_keys=False, width=width)
+    return str(text).strip()
 
 
 def refuse_mixed_classes(shown: Mapping[str, TargetSpec], steps: Sequence[Step]) -> None:
@@ -107,3 +128,23 @@ def written(target: TargetSpec) -> str:
     options = [f"format: {target.format}"] * bool(target.format)
     options += ["normalized: true"] * target.normalized
     return f"{target.kind}: {{{', '.join(options)}}}" if options else target.kind
+
+
+def target_specs(
+    targets: Mapping[str, Target],
+    shown: Mapping[str, TargetSpec],
+    origins: Mapping[str, str],
+    fields: Spec,
+) -> tuple[TargetSpec, ...]:
+    """Returns what a trainer may know about the targets that it receives with their pictures: those
+    of the definition, and others that the source shows; `origins` maps a field to its field of the
+    source."""
+    known = {name: replace(shown[of], field=name) for name, of in origins.items() if of in shown}
+    known |= {name: target_spec(name, target) for name, target in targets.items()}
+    shapes = {field.name: field.shape for field in fields}
+    return tuple(
+        spec
+        for spec in known.values()
+        if {spec.field, spec.picture} <= shapes.keys()
+        if spec.kind != "mask" or shapes[spec.field][:2] == shapes[spec.picture][:2]
+    )

@@ -113,13 +113,18 @@ def open_sources(
     keep_damaged: bool = False,
 ) -> Source:
     """Opens a pipeline's source and those that it adds, as one. Raises `SourceError`, and
-    `ConfigError` if their columns differ."""
+    `ConfigError` if their columns differ or one is a mixture."""
     opened: list[Source] = []
     with ExitStack() as undo:
         for number, definition in enumerate(definitions):
             with within(*(("add", number - 1) if number else ("source",))):
                 opened.append(open_source(definition, progress, keep_damaged=keep_damaged))
-            undo.callback(opened[-1].close)
+                undo.callback(opened[-1].close)
+                if len(definitions) > 1 and opened[-1].part_sizes:
+                    raise ConfigError(
+                        f"{definition.kind} has an order of its own, so nothing can be added to "
+                        "it, nor it to others; put all sources into it"
+                    )
         names = [_describe(definition) for definition in definitions]
         source = opened[0] if len(opened) == 1 else ConcatSource(opened, names)
         undo.pop_all()

@@ -20,7 +20,7 @@ class _ByName(Definition):
     keypoints: Keypoints | None = None
 
 
-def _parse(value: Any) -> Target:
+def parse_target(value: Any) -> Target:
     """Builds a target from its form in YAML: `name`, `{name: options}` or `{boxes: xyxy}`."""
     if isinstance(value, Target):
         return value
@@ -35,7 +35,7 @@ def _parse(value: Any) -> Target:
     return target
 
 
-AnyTarget = Annotated[Target, PlainValidator(_parse)]
+AnyTarget = Annotated[Target, PlainValidator(parse_target)]
 
 Targets = dict[FieldName, AnyTarget]
 """Field → what it shows of its picture."""

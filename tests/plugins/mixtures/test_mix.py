@@ -25,7 +25,7 @@ TARGETS = {"boxes": {"boxes": {"pad": 2}}}
 def plan_of(mix: Any, transforms: Any = (), **options: Any) -> IndexedPlan:
     source = {"mix": mix, **options.pop("options", {"block": 8})}
     definition = load.parse(
-        {"source": source, "transforms": list(transforms), "batch": {"size": 4}, **options}
+        {"source": source, "transforms": list(transforms), "batch": 4, **options}
     )
     return plan_indexed("mix", definition, definition.open(), cached=False)
 
@@ -121,7 +121,7 @@ def test_a_mixture_moves_the_targets_of_its_parts() -> None:
         return plan_of(mix, flips[1:], **options)
 
     with pytest.raises(
-        ConfigError, match=r"boxes of 'image' would not .* xyxy, with: \[\], pad: 2"
+        ConfigError, match=r"boxes of 'image' would not .* \{boxes: \{boxes: \{pad: 2"
     ):
         plan({"pad": 2})
     with pytest.raises(ConfigError, match=r"mix.b.targets.boxes: 'boxes' is boxes: .* write both"):
@@ -133,24 +133,98 @@ def test_a_mixture_moves_the_targets_of_its_parts() -> None:
     assert found["boxes"][:, 0].tolist() == [[left, 2, left + 2, 4] for left in lefts]
 
 
-def test_a_part_that_moves_a_picture_must_move_its_boxes(tmp_path: Path) -> None:
-    (tmp_path / "i").mkdir()
+@pytest.fixture(scope="module")
+def coco(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A picture with a box, as a source."""
+    folder = tmp_path_factory.mktemp("coco")
     picture = tf.io.encode_png(np.zeros((4, 6, 1), np.uint8)).numpy()
-    (tmp_path / "i" / "a.png").write_bytes(picture)
+    (folder / "a.png").write_bytes(picture)
     box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2]}
     images, classes = [{"id": 1, "file_name": "a.png"}], [{"id": 1, "name": "x"}]
     document = {"images": images, "annotations": [box], "categories": classes}
-    (tmp_path / "a.json").write_text(json.dumps(document))
-    source = {"images": str(tmp_path / "i"), "labels": {"coco": str(tmp_path / "a.json")}}
-    decode, flip = (
-        {"decode_image": {"field": "image"}},
-        {"random_flip_left_right": {"field": "image"}},
+    (folder / "a.json").write_text(json.dumps(document))
+    return {"images": str(folder), "labels": {"coco": str(folder / "a.json")}}
+
+
+OF_COCO = {"boxes": {"boxes": {"with": ["label", "iscrowd"], "pad": 3}}}
+DECODE: dict[str, Any] = {"decode_image": {"field": "image"}}
+
+
+def flip(field: str = "image") -> dict[str, Any]:
+    return {"random_flip_left_right": {"field": field}}
+
+
+def resize() -> dict[str, Any]:
+    return {"resize": {"field": "image", "size": [8, 8]}}
+
+
+def renamed(old: str, new: str) -> dict[str, Any]:
+    return {"rename": {"fields": {old: new}}}
+
+
+@pytest.mark.parametrize(
+    ("place", "steps"),
+    [
+        (1, [flip()]),
+        (2, [renamed("image", "pic"), flip("pic"), renamed("pic", "image")]),
+        (2, [renamed("boxes", "b"), flip(), renamed("b", "boxes")]),
+        (1, [{"one_of": {"transforms": [{"random_apply": {"transform": flip()}}, flip()]}}]),
+        (1, [{"rand_augment": {"field": "image"}}]),
+    ],
+    ids=["flip", "rename picture", "rename boxes", "choices", "policy"],
+)
+def test_a_part_that_moves_a_picture_must_move_its_boxes(
+    coco: Any, place: int, steps: list[Any]
+) -> None:
+    parts = {"a": [DECODE], "b": [DECODE, *steps]}
+    mix = {name: {"source": coco, "transforms": some} for name, some in parts.items()}
+    problem = (
+        rf"mix.b.transforms\[{place}\].* of '\w+' would not move .* targets: {{b\w*: {{boxes: "
     )
-    steps = {"a": [decode], "b": [decode, flip]}
-    mix = {name: {"source": source, "transforms": some} for name, some in steps.items()}
-    targets = {"boxes": {"boxes": {"with": ["label", "iscrowd"], "pad": 3}}}
-    with pytest.raises(ConfigError, match=r"mix.b.transforms\[1\].*boxes of 'image' would not"):
-        plan_of(mix, [flip], targets=targets)
+    with pytest.raises(ConfigError, match=problem):
+        plan_of(mix, targets=OF_COCO)
+
+
+def test_a_part_that_is_a_mixture_is_refused() -> None:
+    inner = {"mix": two()}
+    of_mixture = load.parse({"source": inner, "batch": 4})
+    for part in ({"source": inner}, {"pipeline": of_mixture}):
+        with pytest.raises(ConfigError, match=r"mix.c: it is a mixture itself; name its parts"):
+            plan_of(two(c=part))
+
+
+@pytest.mark.parametrize("place", ["source", r"add\[0\]"])
+def test_nothing_is_added_to_a_mixture(place: str) -> None:
+    mixture, plain = {"mix": two()}, {"arrays": A}
+    source, added = (mixture, plain) if place == "source" else (plain, mixture)
+    definition = load.parse({"source": source, "add": [added], "batch": 4})
+    with pytest.raises(ConfigError, match=f"{place}.* mix has an order of its own"):
+        definition.open()
+
+
+def test_targets_of_parts_are_known_to_trainers(coco: Any) -> None:
+    parts = {
+        name: {"source": coco, "transforms": [DECODE, *some], "targets": OF_COCO}
+        for name, some in {"a": [resize()], "b": [flip(), resize()]}.items()
+    }
+    small = {"batch": 1}
+    spec = plan_of(parts, **small).spec
+    assert [(one.field, one.picture, one.kind) for one in spec.targets] == [
+        ("boxes", "image", "boxes")
+    ]
+    assert spec.targets == plan_of(parts, [flip()], targets=OF_COCO, **small).spec.targets
+    assert plan_of(parts, [renamed("boxes", "b")], **small).spec.targets[0].field == "b"
+    assert not plan_of(parts, [{"drop": {"fields": ["image"]}}], **small).spec.targets
+    with pytest.raises(ConfigError, match="should have transforms or targets in its pipeline"):
+        plan_of({"a": {"pipeline": "a", "targets": OF_COCO}})
+
+
+def test_a_field_that_a_part_forgot_is_named_with_the_others(coco: Any) -> None:
+    targets = {"boxes": {"boxes": {"with": ["label"], "pad": 3}}}
+    steps = [DECODE, resize()]
+    parts = {"a": {"source": coco, "transforms": steps, "targets": targets}}
+    with pytest.raises(ConfigError, match=r"with: \[iscrowd, label\] of 'boxes', where these"):
+        plan_of(parts, batch=1)
 
 
 def test_different_fields_are_an_error_with_both() -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.removal import removed_samples
+from infeed_server.pipeline.removal_list import list_line, read_list
 from infeed_server.sources.base import Source
 
 FILES = ("a/cat.png", "a/dog.png", "b/cat.png", "b/ape.png", "b/bigape.png")
@@ -68,10 +69,21 @@ def test_a_comment_is_behind_a_number_sign_between_spaces(tmp_path: Path) -> Non
 
     assert names_of("cat.png #2.png\n# dog\n#\n #1.png #") == ["cat.png #2.png", "#1.png"]
     assert names_of("cat.png # dark # blurred") == ["cat.png"]
-    with pytest.raises(ConfigError, match=r"'dog.png # 2.png' is a file's name, of sample \d, and"):
+    with pytest.raises(ConfigError, match=r"'dog.png # 2.png' is a file's .* \"dog.png # 2.p"):
         names_of("dog.png # 2.png")
+    assert names_of('"dog.png # 2.png"\n"cat.png" # "dark"') == ["dog.png # 2.png", "cat.png"]
     with pytest.raises(ConfigError, match=r"no sample has the file 'cat.png #dark'.*behind ' # '"):
         names_of("cat.png #dark")
+
+
+@pytest.mark.parametrize(
+    "name", ["a.png", "a # b.png", "#", '"', '"a" # b', "7", " a", "a\nb\x85c\u2028", "\udce9"]
+)
+def test_the_line_of_any_name_says_this_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "list").write_text(f"{list_line(name)}\n{list_line('b.png')} # c\n")
+    names, others = read_list(str(tmp_path / "list"))
+    assert (names, list_line("b.png")) == ((name, "b.png"), "b.png")
+    assert others == {"b.png # c"}
 
 
 def test_a_file_has_one_in_a_line(source: Source, tmp_path: Path) -> None:

@@ -71,5 +71,11 @@ def test_field_that_cannot_be_sent_is_refused() -> None:
         sample_graph.field_specs({"x": tf.TensorSpec([], tf.complex64)}, "here")
     with pytest.raises(ConfigError, match=r"^transforms: field 'x' ends with the shape \[3, \?\]"):
         sample_graph.field_specs({"x": tf.TensorSpec([3, None], tf.uint8)})
+    loose = {"x": tf.TensorSpec([None, 2], tf.uint8)}
     with pytest.raises(ConfigError, match=r"{boxes: {boxes: {with: \[x\], pad: N}}}"):
-        sample_graph.field_specs({"x": tf.TensorSpec([None, 2], tf.uint8)})
+        sample_graph.field_specs(loose)
+    padded = {"box": [5, 4], "box_count": [], "label": [5], "image": [9, 9, 3]}
+    specs = loose | {name: tf.TensorSpec(shape, tf.int64) for name, shape in padded.items()}
+    problem = r"give the targets with: \[x, label\] of 'box', where these are padded"
+    with pytest.raises(ConfigError, match=problem):
+        sample_graph.field_specs(specs)

@@ -64,11 +64,28 @@ def test_what_the_source_shows_moves_or_is_dropped() -> None:
     resize = {"resize": RESIZE["resize"] | {"field": "image"}}
     problem = (
         r"transforms\[0\].resize: boxes of 'image' would not move with it; write targets: "
-        r"\{boxes: \{boxes: \{format: xyxy, with: \[\], pad: 1\}\}\}, or drop"
+        r"\{boxes: \{boxes: \{pad: 1\}\}\}, or drop"
     )
     with pytest.raises(ConfigError, match=problem):
         plan({}, resize)
     plan({}, resize, {"drop": {"fields": ["boxes"]}})
+
+
+def test_what_is_left_is_written_beside_what_moves() -> None:
+    boxes = {"boxes": {"boxes": {"min_visible": 0.5, "pad": 3}}}
+    with pytest.raises(ConfigError, match=r"mask of .* min_visible: 0.5}}, mask: mask}"):
+        plan(boxes, FLIP)
+    with pytest.raises(ConfigError, match=r"boxes of .* {mask: mask, boxes: {boxes: {pad: 1}}}"):
+        plan({"mask": "mask"}, FLIP)
+
+
+def test_another_name_of_the_picture_leaves_nothing_behind() -> None:
+    rename = {"rename": {"fields": {"image": "pic"}}}
+    flip = {"random_flip_left_right": {"field": "pic"}}
+    with pytest.raises(ConfigError, match=r" of 'pic' would not .* {boxes: {of: pic, pad: 1}}"):
+        plan({}, rename, flip)
+    boxes, mask = {"of": "pic", "pad": 1}, {"of": "pic"}
+    plan({"boxes": {"boxes": boxes}, "mask": {"mask": mask}}, rename, flip)
 
 
 def test_a_mask_that_is_moved_alone_is_refused() -> None:

@@ -17,7 +17,7 @@ from typing_extensions import NotRequired, TypedDict, override
 
 from infeed.shared.errors import SourceError, format_path
 from infeed_formats.annotations.picture_sizes import picture_sizes, warn_of_corners
-from infeed_formats.annotations.rows import RowFields, refuse_repeated, warn_of_missing
+from infeed_formats.annotations.rows import RowFields, refuse_repeated
 from infeed_server.config.model import explain
 from infeed_server.sources.images.fields import LabelsDefinition
 from infeed_server.sources.images.labels import Names
@@ -114,7 +114,6 @@ class CocoLabels(LabelsDefinition):
             **_keypoints(path, annotations),
         }
         missing = sorted({*range(len(listing.images))} - {*numbers.values()})
-        warn_of_missing(listing, missing, path)
         return RowFields(
             np.array([numbers[one["image_id"]] for one in annotations], np.int64),
             fields,
@@ -156,10 +155,11 @@ def _checked(path: str, content: Mapping[str, _Items]) -> Mapping[str, _Items]:
 def _image_numbers(path: str, images: _Items, listing: ImageListing) -> dict[Any, int]:
     """Returns the number of each image by its id. Raises `SourceError` for a missing one."""
     names = Names([image.path for image in listing.images])
+    root = f"{listing.root.rstrip('/')}/"
     numbers: dict[Any, int] = {}
     unknown = []
     for image in images:
-        found = names.find(posixpath.normpath(image["file_name"]))
+        found = names.find(posixpath.normpath(image["file_name"]).removeprefix(root))
         if len(found) == 1:
             numbers[image["id"]] = found[0]
         else:

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from infeed.shared.errors import SampleError, SourceError
 from infeed.shared.spec import TargetSpec
-from infeed_formats.annotations.rows import warn_of_missing
 from infeed_server.sources.base import Columns
 from infeed_server.sources.images.fields import ImageFields, LabelsDefinition
 from infeed_server.sources.images.listing import ImageListing, list_images
@@ -67,7 +66,6 @@ class MaskLabels(LabelsDefinition):
                 "changes the class numbers",
                 file=masks.root,
             )
-        warn_of_missing(listing, missing, masks.root)
         return _Masks(masks.root, [file or used[0] for file in found], missing)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -18,11 +17,8 @@ from infeed.shared.errors import SourceError
 from infeed.shared.spec import TargetSpec
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.sources.images.fields import ImageFields
-from infeed_server.sources.images.listing import ImageListing
 from infeed_server.sources.places import Indices
 from infeed_server.storage.files import abbreviate
-
-log = logging.getLogger(__name__)
 
 
 class RowFields(ImageFields):
@@ -113,14 +109,3 @@ def refuse_repeated(path: str, what: str, values: Collection[Any]) -> None:
     """Raises `SourceError` if values that must be unique in a file repeat."""
     if repeated := [repr(value) for value, count in Counter(values).items() if count > 1]:
         raise SourceError(f"{path} has {what}: {abbreviate(repeated)}; correct them", file=path)
-
-
-def warn_of_missing(listing: ImageListing, missing: Sequence[int], where: str) -> None:
-    """Warns of images without labels."""
-    if missing:
-        log.warning(
-            "%s has nothing for %d of the %d images in %r: %s; they are bad samples (see on_error) "
-            "unless remove lists them",
-            *(where, len(missing), len(listing.images), listing.root),
-            abbreviate([listing.images[number].path for number in missing]),
-        )

@@ -27,7 +27,8 @@ def find_samples(plan: IndexedPlan, text: str) -> Iterator[int]:
                 looked_for=text,
             )
         names = source.classes.get(field, ())
-        yield from map(int, np.flatnonzero(_equal(values, value, names)))
+        equal = _equal(values, value, names).reshape(len(source), -1)
+        yield from map(int, np.flatnonzero(equal.any(1)))
     else:
         path, _, offset = text.rpartition("@") if _has_offset(text) else (text, "", "")
         for samples in source.places.samples_in(path.lstrip("/")):

@@ -17,7 +17,7 @@ from infeed_server.config.importer import find_module, missing_name, named_in
 from infeed_server.config.model import Finding
 from infeed_server.pipeline.definition import Pipeline, Remove, with_samples
 from infeed_server.pipeline.load import FilePipelines, definitions
-from infeed_server.pipeline.removal import read_list
+from infeed_server.pipeline.removal_list import read_list
 from infeed_server.sources.base import CodeDefinition, SourceDefinition
 from infeed_server.sources.images.source import ImagesSource
 from infeed_server.sources.registry import AnySource

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import islice, permutations
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from infeed_formats.annotations.masks import MaskLabels
 from infeed_formats.annotations.yolo import YoloLabels, read_names
 from infeed_server.sources.images.fields import LabelsDefinition
 from infeed_server.storage.files import abbreviate, expand_globs, is_remote, read_bytes
-from infeed_tools.init.listing import UnclearError, relative, role, spread
+from infeed_tools.init.listing import UnclearError, common_folder, relative, role, spread
 from infeed_tools.init.readings import Reading
 
 YOLO, MASKS = "yolo", "masks"
@@ -38,6 +38,8 @@ _MAX_NAMES = 40
 _MAX_CLASSES = 32
 """Values of a grey picture up to which it is taken for a mask."""
 _LOOKED_AT = 8
+_MAX_TEXTS = 1000
+"""Text files among which those are looked for that have a box."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Annotated:
 
     option: str
     text: str
-    parts: Sequence[tuple[str, LabelsDefinition]]
+    parts: Sequence[tuple[str, LabelsDefinition]] = ()
+    doubt: str = ""
+    """Why it is not taken by itself; without parts, it cannot be."""
 
 
 def find_annotations(root: str, files: Sequence[str], images: Sequence[str]) -> list[Annotated]:
@@ -54,18 +58,22 @@ def find_annotations(root: str, files: Sequence[str], images: Sequence[str]) -> 
     inside = [file.removeprefix(f"{root}/") for file in files]
     texts = [file for file in inside if file.endswith(".txt")]
     pngs = [file for file in images if file.lower().endswith(".png")]
-    yolo = [
-        (folder, YoloLabels(yolo=f"{root}/{other}", names=_names(root, inside)))
-        for folder, other in _pairs(images, texts)
-        if _are_boxes([f"{root}/{file}" for file in _beside(images, folder, texts, other)])
-    ]
+    yolo: dict[bool | None, list[tuple[str, LabelsDefinition]]] = defaultdict(list)
+    for folder, other in _pairs(images, texts):
+        has_boxes = _has_boxes([f"{root}/{file}" for file in _beside(images, folder, texts, other)])
+        labels = YoloLabels(yolo=f"{root}/{other}", names=_names(root, inside))
+        yolo[has_boxes].append((folder, labels))
     masks = [
         (folder, MaskLabels(masks=f"{root}/{other}"))
         for folder, other in _pairs(images, pngs)
         if _are_masks([f"{root}/{file}" for file in _beside(images, folder, pngs, other)])
     ]
     found = [*_coco(root, files, images)]
-    found += [Annotated(YOLO, "boxes of YOLO text files", yolo)] if yolo else []
+    if yolo[True]:
+        found.append(Annotated(YOLO, "boxes of YOLO text files", yolo[True]))
+    elif yolo[None]:
+        doubt = "the text files that are named as images are empty, as YOLO's are without boxes"
+        found.append(Annotated(YOLO, "no boxes, of YOLO text files", yolo[None], doubt))
     return found + ([Annotated(MASKS, "masks", masks)] if masks else [])
 
 
@@ -75,18 +83,29 @@ def choose_annotated(
     """Returns the reading that `labels` names, or the only one; None if there is none. Raises
     `UnclearError` for several, also with the one that `other` makes of folders and tables."""
     if labels is not None or not found:
-        return next((one for one in found if one.option == labels), None)
-    choices = [({"labels": one.option}, f"{one.text}: {_places(one)}") for one in found]
-    if [one.option for one in found] != [MASKS]:  # whose folders would be the others' classes
+        chosen = next((one for one in found if one.option == labels), None)
+        if chosen and not chosen.parts:
+            raise SourceError(chosen.doubt)
+        return chosen
+    certain = [one for one in found if not one.doubt]
+    doubts = [one.doubt for one in found if one.doubt]
+    usable = certain or [one for one in found if one.parts]
+    choices = [({"labels": one.option}, f"{one.text}: {_places(one)}") for one in usable]
+    is_labelled = bool(certain)
+    if [one.option for one in certain] != [MASKS]:  # whose folders would be the others' classes
         try:
             reading = other()
-            if reading.values:
+            is_labelled |= bool(reading.values)
+            if reading.values or not certain:
                 choices.append(({"labels": "folders", **reading.options}, reading.describe()))
         except UnclearError as error:
             choices += error.choices
-    if len(choices) == 1:
-        return found[0]
-    raise UnclearError(f"{name}: the labels could be several; choose one", choices)
+    if len(choices) > 1 or not is_labelled:
+        problem = "the labels could be several" if certain else "; ".join(doubts)
+        raise UnclearError(f"{name}: {problem}; choose one", choices)
+    for doubt in doubts:
+        log.warning("%s; it is not taken", doubt)
+    return certain[0] if certain else None
 
 
 def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[Annotated]:
@@ -96,25 +115,20 @@ def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[An
         with suppress(SourceError):  # there is none
             files = [*files, *expand_globs([pattern])]
     sets: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    known = {*images}
     for file in dict.fromkeys(files):
         if not file.endswith(".json"):
             continue
         with suppress(SourceError):
             items = [item for item in read_coco(file)["images"] if isinstance(item, dict)]
             names = [str(item.get("file_name")) for item in items]
-            folders = [
-                image.removesuffix(names[0]).rstrip("/")
-                for image in images
-                if names and f"/{image}".endswith(f"/{names[0]}")
-            ]
-            whole = [f for f in folders if known.issuperset(posixpath.join(f, n) for n in names)]
+            whole = _folders_of(names, root, images)
             if len(whole) != 1 and file.startswith(f"{root}/") and names:
-                log.warning(
-                    "%s is COCO's, and is not taken: not all of its pictures, named like %r, are "
-                    "in one folder of %r, where they are named like %r; correct file_name",
-                    *(file, names[0], root, images[0]),
+                doubt = (
+                    f"{file} is COCO's, but not all of its pictures, named like {names[0]!r}, are "
+                    f"in one folder of {root!r}, where they are named like {images[0]!r}; correct "
+                    "file_name"
                 )
+                yield Annotated(relative(file, Path.cwd()), "boxes of COCO", doubt=doubt)
             if len(whole) == 1:
                 kind = "".join(c for c in posixpath.basename(file) if not c.isdigit())
                 for part in ("train", "val", "test", "dev"):
@@ -123,6 +137,20 @@ def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[An
     for group in sets.values():
         shown = ",".join(relative(file, Path.cwd()) for _, file in group)
         yield Annotated(shown, "boxes of COCO", [(f, CocoLabels(coco=file)) for f, file in group])
+
+
+def _folders_of(names: Sequence[str], root: str, images: Sequence[str]) -> list[str]:
+    """Returns the folders that have a picture of each name, which may be a whole path."""
+    known = {*images}
+    inside = [name.removeprefix(f"{root}/") for name in names]
+    if inside != names:
+        return [common_folder(inside)] if known.issuperset(inside) else []
+    folders = [
+        image.removesuffix(names[0]).rstrip("/")
+        for image in images
+        if names and f"/{image}".endswith(f"/{names[0]}")
+    ]
+    return [f for f in folders if known.issuperset(posixpath.join(f, name) for name in names)]
 
 
 def _pairs(images: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -164,11 +192,14 @@ def _part(image: str, place: int) -> str:
     return "/".join(parts[: place + 1 + bool(has_role)])
 
 
-def _are_boxes(texts: Sequence[str]) -> bool:
-    """Returns whether text files have lines of five numbers, the last ones shares."""
-    rows = []
-    for number in spread(len(texts), _LOOKED_AT):
-        rows += [line.split() for line in read_bytes(texts[number]).splitlines() if line.strip()]
+def _has_boxes(texts: Sequence[str]) -> bool | None:
+    """Returns whether text files have lines of five numbers, the last ones shares; None if those
+    that are looked at are empty."""
+    contents = (read_bytes(texts[n]).strip() for n in spread(len(texts), _MAX_TEXTS))
+    filled = islice(filter(None, contents), _LOOKED_AT)
+    rows = [line.split() for content in filled for line in content.splitlines() if line.strip()]
+    if texts and not rows:
+        return None
     try:
         return bool(rows) and all(
             len(row) == 5 and all(0 <= float(value) <= 1 for value in row[1:]) for row in rows

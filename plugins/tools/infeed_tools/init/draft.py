@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infeed.shared.printable import printable
+from infeed_server.pipeline.removal_list import list_line
 from infeed_server.storage.files import abbreviate
 from infeed_tools.init.listing import role
 from infeed_tools.init.looks import (
@@ -130,7 +131,7 @@ class Draft:
     def leave_out_samples(self, samples: Sequence[str], what: str) -> None:
         """Removes samples by a file beside the pipelines."""
         self.remove = f"{self.name}{REMOVED}"
-        self.files[self.remove] = "".join(f"{sample}\n" for sample in samples)
+        self.files[self.remove] = "".join(f"{list_line(sample)}\n" for sample in samples)
         self.notes.append(f"left out: {len(samples)} images {what}: {self.remove}")
 
     def definition(self) -> dict[str, Any]:

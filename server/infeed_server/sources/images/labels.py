@@ -196,13 +196,6 @@ class TableLabels(LabelsDefinition):
         if not lines:
             raise SourceError(f"{path} contains no label; it needs rows file,label", file=path)
         missing = [number for number in range(len(texts)) if number not in lines]
-        if missing:
-            log.warning(
-                "%s has no row for %d of the %d images in %r: %s; each that remove does not list "
-                "is a bad sample, see on_error",
-                *(path, len(missing), len(texts), listing.root),
-                abbreviate([listing.images[number].path for number in missing]),
-            )
         if not self.classes:
             return Labels(_to_array(texts), frozenset(missing), table=path)
         names, values = Names(self.classes), np.zeros(len(texts), np.int64)

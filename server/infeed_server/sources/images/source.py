@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -33,6 +34,8 @@ from infeed_server.storage import files
 from infeed_server.storage.files import PathString, absolute_path, is_remote, rebase
 from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import FileStamp, StoredFile
+
+log = logging.getLogger(__name__)
 
 _FOLDERS = "folders"
 
@@ -102,7 +105,18 @@ class ImagesSource(IndexedDefinition):
         listing = list_images(root)
         with within("labels"):
             labels = self._labels.read(listing) if self._labels else None
+        if labels and labels.missing:
+            _warn_of_missing(listing, labels)
         return ImageReader(listing, labels, _identity(listing, labels, identity))
+
+
+def _warn_of_missing(listing: ImageListing, labels: ImageFields) -> None:
+    log.warning(
+        "%s has nothing for %d of the %d images in %r: %s; they are bad samples (see on_error) "
+        "unless remove lists them",
+        *(labels.table, len(labels.missing), len(listing.images), listing.root),
+        files.abbreviate([listing.images[number].path for number in sorted(labels.missing)]),
+    )
 
 
 def _identity(listing: ImageListing, labels: ImageFields | None, identity: Identity) -> str:

@@ -98,16 +98,22 @@ def test_key_points_are_mirrored_by_their_names(tmp_path: Path, points: Any, pai
     serve(draft, tmp_path)
 
 
-def test_parts_in_one_folder_have_the_pictures_of_their_jsons(tmp_path: Path) -> None:
+def test_parts_in_one_folder_have_the_pictures_of_their_jsons(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = tmp_path / "photos"
-    write_photos(data, "images/a.jpg", "images/b.jpg", "images/c.jpg")
-    write_coco(data / "annotations/train.json", "a.jpg", "b.jpg")
+    write_photos(data, "images/a.jpg", "images/b # 2.jpg", "images/c.jpg")
+    write_coco(data / "annotations/train.json", "a.jpg", "b # 2.jpg")
     write_coco(data / "annotations/val.json", "c.jpg")
     train, val = drafts(data).values()
     assert (train.name, train.samples) == ("photos-train", 2)
     assert (val.name, val.samples) == ("photos-val", 1)
-    assert val.files == {"photos-val-without-label.infeed.txt": "images/a.jpg\nimages/b.jpg\n"}
+    listed = 'images/a.jpg\n"images/b # 2.jpg"\n'
+    assert val.files == {"photos-val-without-label.infeed.txt": listed}
     assert val.definition()["remove"] == {"samples": next(iter(val.files)), "then": "shrink"}
+    assert not caplog.text  # the note of the draft says it
+    (tmp_path / next(iter(val.files))).write_text(listed)
+    assert serve(val, tmp_path)["boxes"] == (1, 4)
 
 
 def test_two_jsons_of_one_folder_are_asked_for(tmp_path: Path) -> None:
@@ -123,15 +129,31 @@ def test_two_jsons_of_one_folder_are_asked_for(tmp_path: Path) -> None:
     assert serve(draft, tmp_path)["keypoints"] == (1, 2, 3)
 
 
-def test_a_json_that_names_other_pictures_is_no_reading(
+def test_a_json_that_names_other_pictures_is_not_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tmp_path / "photos"
-    write_photos(data, "a.jpg")
+    write_photos(data, "cat/a.jpg", "dog/b.jpg")
     write_coco(data / "instances.json", "a.jpg", "gone.jpg")
     (draft,) = drafts(data).values()
-    assert "labels" not in draft.source
-    assert "instances.json is COCO's, and is not taken: not all of its pictures" in caplog.text
+    assert draft.source["labels"] == "folders"
+    assert "instances.json is COCO's, but not all of its pictures" in caplog.text
+    write_photos(data := tmp_path / "other", "a.jpg")
+    write_coco(data / "instances.json", "/elsewhere/a.jpg")
+    with pytest.raises(UnclearError, match=r"other: .*json is COCO's, but .*; choose") as caught:
+        drafts(data)
+    (choice,) = caught.value.choices
+    assert choice == ({"labels": "none"}, "no label")
+    assert "labels" not in next(iter(drafts(data, labels="none").values())).source
+
+
+def test_whole_paths_in_a_json_are_of_the_folder(tmp_path: Path) -> None:
+    data = tmp_path / "photos"
+    write_photos(data, "images/a.jpg", "images/b.jpg")
+    write_coco(data / "a.json", *(str(data / f"images/{name}.jpg") for name in "ab"))
+    (draft,) = drafts(data).values()
+    assert draft.source == {"images": "photos/images", "labels": {"coco": "photos/a.json"}}
+    assert serve(draft, tmp_path)["boxes"] == (1, 4)
 
 
 def test_class_folders_beside_boxes_are_asked_for(tmp_path: Path) -> None:
@@ -164,6 +186,22 @@ def test_yolo(tmp_path: Path, layout: str) -> None:
         "pad": 2,
     }
     assert serve(train, tmp_path)["boxes"] == (2, 4)
+
+
+def test_empty_texts_of_yolo_are_asked_for(tmp_path: Path) -> None:
+    data = tmp_path / "yolo"
+    write_photos(data, "images/a.jpg", "images/b.jpg")
+    (data / "labels").mkdir()
+    for name in "ab":
+        (data / f"labels/{name}.txt").write_text("\n")
+    with pytest.raises(UnclearError, match=r"named as images are empty, .*; choose one") as caught:
+        drafts(data)
+    assert [choice["labels"] for choice, _ in caught.value.choices] == ["yolo", "none"]
+    (draft,) = drafts(data, labels="yolo").values()
+    assert serve(draft, tmp_path)["boxes"] == (1, 4)
+    (data / "labels/b.txt").write_text("1 0.5 0.5 0.5 0.5\n")
+    (draft,) = drafts(data).values()
+    assert draft.source["labels"] == {"yolo": "yolo/labels"}
 
 
 @pytest.mark.parametrize("text", ["cat\ndog\n", ""])

@@ -242,12 +242,12 @@ def test_images_without_a_row_are_counted_at_start(
     csv = folder.parent / "labels.csv"
     csv.write_text(ROWS)
     problem = (
-        f"{csv} has no row for 7 of the 11 images in '{folder}': "
+        f"{csv} has nothing for 7 of the 11 images in '{folder}': "
         "no0.jpg, no1.jpg, no2.jpg, no3.jpg, no4.jpg and 2 more"
     )
     open_images(folder, csv).close()
     assert [record.getMessage() for record in caplog.records] == [
-        f"{problem}; each that remove does not list is a bad sample, see on_error"
+        f"{problem}; they are bad samples (see on_error) unless remove lists them"
     ]
 
 
