@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 ALPN = "h2"
 """The ALPN protocol name of HTTP/2, which both ends must negotiate."""
 
+TURN_ON = "set tls=True or TLS(ca=...), in a command --tls or --tls-ca"
+"""The remedy for a connection without TLS."""
+
 
 @dataclass(frozen=True)
 class TLS:
@@ -47,6 +50,11 @@ class TLS:
         if self.cert is not None:
             load_certificate(context, self.cert, self.key, "tls: cert", "tls: key")
         return context
+
+
+def spelled(option: str) -> str:
+    """Returns an option of `TLS` as programs and commands give it."""
+    return f"TLS({option}=...), or --tls-{option.replace('_', '-')}"
 
 
 def certificate_name(tls: TLS, address: str) -> str:

@@ -8,7 +8,8 @@ import threading
 import time
 
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
-from infeed.http2.tls_config import ALPN
+from infeed.http2.target import host_name
+from infeed.http2.tls_config import ALPN, spelled
 
 _RECEIVE_BYTES = 1 << 20
 _SEND_BYTES = 1 << 18
@@ -20,8 +21,11 @@ _TLS_RECORD_TYPES = (0x15, 0x16)
 _REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "PROTOCOL_VERSION", "HANDSHAKE_FAILURE")
 """Parts of OpenSSL's names for alerts after which a peer will refuse the next attempt too."""
 
-_SET_AUTHORITY = "set its authority with TLS(ca=...)"
-_SET_NAME = "connect to a name that it has, or give one with TLS(server_name=...)"
+_PROBE_TIMEOUT_SECONDS = 1.0
+"""Seconds for a server to answer a handshake that only finds out whether it speaks TLS."""
+
+_SET_AUTHORITY = f"set its authority with {spelled('ca')}"
+_SET_NAME = f"connect to a name that it has, or give one with {spelled('server_name')}"
 _REMEDIES = {
     18: _SET_AUTHORITY,
     19: _SET_AUTHORITY,
@@ -30,6 +34,21 @@ _REMEDIES = {
     64: _SET_NAME,
 }
 """By OpenSSL's code of the failed verification, X509_V_ERR_*."""
+
+
+def answers_tls(address: str) -> bool:
+    """Returns whether the server at an address completes a TLS handshake, with any certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is sent nothing
+    context.set_alpn_protocols([ALPN])
+    probe = TLSClientSocket(address, context, host_name(address))
+    try:
+        probe.open(_PROBE_TIMEOUT_SECONDS)
+    except OSError:
+        return False
+    finally:
+        probe.close()
+    return True
 
 
 class TLSClientSocket(ClientSocket):
@@ -90,8 +109,8 @@ class TLSClientSocket(ClientSocket):
             # Checked here, because OpenSSL's name for this error differs between its versions.
             if count and is_first and self._received[0] not in _TLS_RECORD_TYPES:
                 raise TLSVerificationError(
-                    f"{self._address} does not use TLS; leave out tls=, or configure the server "
-                    "with a certificate"
+                    f"{self._address} does not use TLS; leave out tls= or --tls, or configure the "
+                    "server with a certificate"
                 )
             is_first = False
             self._feed(count)
@@ -164,6 +183,6 @@ class TLSClientSocket(ClientSocket):
         if any(name in (error.reason or "") for name in _REFUSALS):
             return TLSVerificationError(
                 f"{self._address} refused the TLS connection: {reason}; use a client certificate "
-                "that it accepts, TLS(cert=..., key=...)"
+                f"that it accepts, {spelled('cert')}"
             )
         return ConnectionAbortedError(f"TLS failed: {reason}")

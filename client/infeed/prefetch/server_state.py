@@ -53,6 +53,8 @@ class ServerState:
     lost: bool = False
     """Whether the last connection failed and the server has accepted no stream since."""
     loss_logged: bool = False
+    announced: bool = False
+    """Whether it ended a stream as it had announced, and has accepted none since."""
     left_out: bool = False
     """Whether the server failed in another way and has sent no batch since."""
     failed_step: int | None = None
@@ -108,7 +110,7 @@ class ServerStates(dict[str, ServerState]):
             log.warning("%s: %s is back", self._feed, name)
             if state.lost:
                 state.returned_at = now
-        state.lost = state.loss_logged = False
+        state.lost = state.loss_logged = state.announced = False
         if not state.left_out and stream.name not in state.faulty:
             state.backoff = 0.0
         if server not in self.connected:
@@ -136,13 +138,15 @@ class ServerStates(dict[str, ServerState]):
         self.losses += stream.accepted
         state.retry(stream, now, MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         # A server that drains has announced the end of the stream, often only to move it.
+        state.announced |= stream.draining
         is_news = not state.loss_logged or not (state.accepted or state.lost)
         if is_news and not stream.draining:
             state.loss_logged = True
             named_at = _named_at.get(stream.server, -math.inf)
             if stream.accepted or now >= named_at + UNREACHABLE_WARNING_INTERVAL_SECONDS:
                 name = self._name(stream, has_others=bool(state.accepted))
-                problem = "is lost" if stream.accepted else "cannot be reached"
+                absent = "shuts down as announced" if state.announced else "cannot be reached"
+                problem = "is lost" if stream.accepted else absent
                 line = "%s: %s %s, and is tried again: %s"
                 log.warning(line, self._feed, name, problem, error.message)
                 _named_at[stream.server] = now

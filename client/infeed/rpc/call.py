@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from infeed.http2.connection import Headers, Http2Request
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ConnectionLostError
 from infeed.http2.target import authority
+from infeed.http2.tls_config import TURN_ON
 from infeed.rpc.credentials import Credentials
 from infeed.rpc.status import (
     CONNECTION_ERRORS,
@@ -22,8 +23,14 @@ from infeed.rpc.status import (
     map_http_error,
     map_status,
     tls_remedy,
+    was_closed,
 )
-from infeed.shared.errors import InfeedError, ProtocolError, ServerUnavailableError
+from infeed.shared.errors import (
+    AuthenticationError,
+    InfeedError,
+    ProtocolError,
+    ServerUnavailableError,
+)
 from infeed.transport import Call
 
 _PREFIX_BYTES = 5
@@ -180,11 +187,18 @@ class GrpcCall:
         except InfeedError:  # some are an OSError too
             raise
         except CONNECTION_ERRORS as error:
-            remedy = "" if self._http2.has_begun else tls_remedy(self._credentials.tls_options)
+            remedy = ""
+            if not self._http2.has_begun:
+                # A feed's streams follow a call with a timeout, which has found out.
+                if self._timeout and was_closed(error) and self._credentials.lack_tls(self.server):
+                    raise AuthenticationError(
+                        f"{self.server} requires TLS; {TURN_ON}", target=self.server
+                    ) from None
+                remedy = tls_remedy(self._credentials.tls_options)
             mapped = map_connection_error(error, self.server, remedy)
             if self._requests_error is not None and isinstance(mapped, ServerUnavailableError):
                 raise self._requests_error from None
-            raise mapped from error
+            raise mapped from None  # its text has the cause
 
 
 def read_single_response(call: Call, response: Any) -> Any:

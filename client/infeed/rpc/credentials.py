@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from infeed.http2.connection import Headers
 from infeed.http2.socket import ClientSocket
 from infeed.http2.target import is_local
-from infeed.http2.tls_config import TLS, certificate_name, validate_tls
+from infeed.http2.tls_config import TLS, TURN_ON, certificate_name, validate_tls
 from infeed.shared.errors import ConfigError, InfeedError, InvalidRequestError, UserCodeError
 
 Token = str | Callable[[], str]
@@ -41,8 +41,8 @@ class Credentials:
         """Raises `ConfigError` for a token that would be sent unencrypted, or invalid files."""
         if self.token is not None and self.tls is None and not is_local(address):
             raise ConfigError(
-                f"the token for {address} would be sent unencrypted; use tls=True or "
-                "tls=infeed.TLS(...), or tls=False if the network is trusted",
+                f"the token for {address} would be sent unencrypted; {TURN_ON}; or tls=False if "
+                "the network is trusted",
                 address=address,
             )
         if self.tls_options is not None:
@@ -64,6 +64,14 @@ class Credentials:
         from infeed.http2.tls_socket import TLSClientSocket  # noqa: PLC0415 - loads ssl
 
         return TLSClientSocket(address, tls.context(), certificate_name(tls, self.name or address))
+
+    def lack_tls(self, address: str) -> bool:
+        """Returns whether the server at an address speaks TLS, which these credentials do not."""
+        if self.tls_options is not None:
+            return False
+        from infeed.http2.tls_socket import answers_tls  # noqa: PLC0415 - loads ssl
+
+        return answers_tls(address)
 
     def headers(self) -> Headers:
         """Returns the authentication headers of a request."""

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from infeed.http2.connection import Http2ProtocolError
 from infeed.http2.socket import ConnectionLostError, TLSVerificationError
-from infeed.http2.tls_config import TLS
+from infeed.http2.tls_config import TLS, TURN_ON, spelled
 from infeed.shared.errors import (
     DOMAIN,
     AuthenticationError,
@@ -127,17 +127,22 @@ def map_connection_error(error: Exception, server: str, tls_remedy: str) -> Infe
         return ProtocolError(message, target=server)
     if isinstance(error, TLSVerificationError):
         return AuthenticationError(str(error), target=server)
-    remedy = tls_remedy if isinstance(error, _CLOSED) else ""
+    remedy = tls_remedy if was_closed(error) else ""
     message = f"no server at {server}: {_reason(error)}{remedy}"
     return ServerUnavailableError(message, target=server)
+
+
+def was_closed(error: Exception) -> bool:
+    """Returns whether the peer accepted the connection, and then closed it."""
+    return isinstance(error, _CLOSED)
 
 
 def tls_remedy(tls: TLS | None) -> str:
     """Returns the remedy for a peer that never spoke HTTP/2: its port may require TLS or a
     certificate."""
     if tls is None:
-        return "; if this port requires TLS, set tls=True or TLS(ca=...)"
-    return "; if this port requires a client certificate, set TLS(cert=..., key=...)"
+        return f"; if this port requires TLS, {TURN_ON}"
+    return f"; if this port requires a client certificate, set {spelled('cert')}"
 
 
 def _reason(error: Exception) -> str:

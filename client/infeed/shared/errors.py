@@ -150,7 +150,8 @@ class CursorError(InfeedError, reason="CURSOR_MISMATCH", code="FAILED_PRECONDITI
 class FingerprintError(InfeedError, reason="FINGERPRINT_MISMATCH", code="FAILED_PRECONDITION"):
     """The server now has another definition, data or TensorFlow version than when the feed began.
 
-    Remedy: serve the old definition, or connect again.
+    Remedy: serve the old definition, or connect again; `infeed list A,B` shows what differs between
+    two servers.
     """
 
 

@@ -61,10 +61,17 @@ SampleName = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
 """The id of a sample, or the end of its file's path."""
 
 
+def _as_samples(value: Any) -> Any:
+    """Returns a list as a tuple. Raises `ValueError` for what is neither a path nor a list."""
+    if not isinstance(value, str | Path | list | tuple):
+        raise ValueError("should be a path, or a list of samples such as [48120, cat/7.jpg]")
+    return as_tuple(value)
+
+
 class Remove(Definition):
     """The samples that a pipeline removes."""
 
-    samples: PathString | Annotated[tuple[SampleName, ...], BeforeValidator(as_tuple)]
+    samples: Annotated[PathString | tuple[SampleName, ...], BeforeValidator(_as_samples)]
     """Ids and file names, or the path of a text file with one per line, followed by ` # ` and the
     reason. A name is the end of a sample's file path, from any folder on; in double quotes it may
     have a ` # ` of its own. Add new entries at the end: runs count them."""
@@ -121,12 +128,19 @@ def _in_order(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...
     return ranges
 
 
+def _as_range(value: Any) -> Any:
+    """Returns a list as a tuple. Raises `ValueError` for what has no two ends."""
+    if not (isinstance(value, list | tuple) and len(value) == 2):
+        raise ValueError("should be a range of steps such as [48000, 48100]")
+    return tuple(value)
+
+
 RemoveOption = Annotated[Remove | None, BeforeValidator(with_samples)]
 
 Step = Annotated[int, Field(ge=0, le=MAX_STEP)]
 
 StepRanges = Annotated[
-    tuple[Annotated[tuple[Step, Step], BeforeValidator(as_tuple)], ...],
+    tuple[Annotated[tuple[Step, Step], BeforeValidator(_as_range)], ...],
     BeforeValidator(as_tuple),
     AfterValidator(_in_order),
     Field(examples=["[[48000, 48100]]"]),

@@ -140,13 +140,19 @@ class NativePictures:
             left[_SIZE] = sizes
         return Made(np.zeros(len(keys), np.bool_), {}, left, cut_off)
 
-    def count(self, columns: Columns) -> None:
-        """Counts pictures by what becomes of their first pixel."""
+    def look(self, columns: Columns) -> npt.NDArray[np.uint8]:
+        """Returns what becomes of the first pixel of each picture, for `count`."""
         contents = self._fields(columns)[self._field]
         count = len(contents)
         windows = np.tile(np.array([0, 0, 1, 1], np.int32), (count, 1))
         flips, pixels = np.zeros(count, np.uint8), np.empty((count, 1, 1, 3), np.uint8)
-        status = self._decoder.decode_batch(contents.tolist(), windows, flips, pixels, 1)
+        status: npt.NDArray[np.uint8] = self._decoder.decode_batch(
+            contents.tolist(), windows, flips, pixels, 1
+        )
+        return status
+
+    def count(self, status: npt.NDArray[np.uint8]) -> None:
+        """Counts pictures that were looked at."""
         self.counts.add(self._words(status).tolist())
 
     def sample_function(self) -> SampleFunction:

@@ -48,7 +48,8 @@ def check_fingerprint(spec: PipelineSpec, expected: str) -> None:
     if expected and expected != spec.fingerprint:
         raise FingerprintError(
             f"{spec.name!r} has the fingerprint {spec.fingerprint} here, not {expected}: its "
-            "definition, its data, TensorFlow or an algorithm of infeed differs",
+            "definition, its data, TensorFlow or an algorithm of infeed differs; infeed list A,B "
+            "shows what differs between servers A and B",
             pipeline=spec.name,
             expected=expected,
             served=spec.fingerprint,

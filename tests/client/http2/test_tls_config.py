@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infeed.http2.tls_config import TLS
+from infeed.cli.connection import Connection
+from infeed.http2.tls_config import TLS, spelled
 from infeed.shared.errors import ConfigError
 
 
@@ -31,6 +33,14 @@ GARBAGE = {
     "cut": b"-----BEGIN CERTIFICATE-----\nMIIB\n",
     "invalid": b"-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n",
 }
+
+
+def test_errors_name_each_option_as_programs_and_commands_give_it() -> None:
+    of_commands = {field.name for field in fields(Connection)}
+    for option in (field.name for field in fields(TLS)):
+        program, command = spelled(option).split(", or --")
+        assert program == f"TLS({option}=...)"
+        assert command.replace("-", "_") in of_commands
 
 
 @pytest.mark.parametrize("kind", [*GARBAGE, "key"])

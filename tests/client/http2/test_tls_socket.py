@@ -17,7 +17,7 @@ import pytest
 from infeed.http2 import tls_socket
 from infeed.http2.socket import ClientSocket, TLSVerificationError
 from infeed.http2.tls_config import TLS
-from infeed.http2.tls_socket import TLSClientSocket
+from infeed.http2.tls_socket import TLSClientSocket, answers_tls
 
 SECONDS = 60.0
 
@@ -220,8 +220,15 @@ def test_peer_without_tls_is_refused(sent: bytes, peer: Any, new_client: Any) ->
     with pytest.raises(TLSVerificationError) as caught:
         client.open()
     assert str(caught.value) == (
-        f"{address} does not use TLS; leave out tls=, or configure the server with a certificate"
+        f"{address} does not use TLS; leave out tls= or --tls, or configure the server with a "
+        "certificate"
     )
+
+
+def test_server_that_answers_a_handshake_speaks_tls(pki: Any, secure_peer: Any, peer: Any) -> None:
+    assert answers_tls(secure_peer(until_closed, context_of(pki, "untrusted")))
+    assert not answers_tls(peer(lambda talk: talk.send(HTTP2)))
+    assert not answers_tls(peer(lambda talk: None))
 
 
 @pytest.mark.parametrize("alpn", [None, "http/1.1"])
@@ -237,7 +244,7 @@ def test_peer_without_http2_over_tls_is_refused(
     ("cert", "name", "reason"),
     [
         ("server_expired", "127.0.0.1", "certificate has expired; renew it, or check the clocks"),
-        ("untrusted", "127.0.0.1", r"unable to get local issuer certificate; set its authority"),
+        ("untrusted", "127.0.0.1", r"get local issuer .*; set .* with TLS\(ca=...\), or --tls-ca$"),
         ("elsewhere", "127.0.0.1", r"IP address mismatch, .*'127.0.0.1'.*TLS\(server_name"),
         ("elsewhere", "localhost", r"Hostname mismatch, .*'localhost'.*TLS\(server_name=...\)"),
         ("untrusted_ca", "127.0.0.1", r"self-signed certificate; set its authority"),

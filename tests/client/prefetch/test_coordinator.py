@@ -23,6 +23,7 @@ from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
 from infeed.prefetch.server_state import (
     CONFIRMATION_TIMEOUT_SECONDS,
     MIN_LEFT_OUT_SECONDS,
+    UNREACHABLE_WARNING_INTERVAL_SECONDS,
 )
 from infeed.prefetch.stream import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.shared.errors import (
@@ -378,7 +379,7 @@ def test_server_that_no_feed_reaches_is_named_once_a_minute(
 
 
 def test_loss_and_return_of_a_server_are_logged_once_each(
-    new_coordinator: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+    new_coordinator: Any, clock: Clock, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_state, "_named_at", {})
     coordinator = new_coordinator("ab")
@@ -400,8 +401,16 @@ def test_loss_and_return_of_a_server_are_logged_once_each(
     assert logged() == [f"{name}: a is back"]
     coordinator.on_draining(a)
     coordinator.on_stream_ended(a, ServerUnavailableError("a ended the stream"))
-    connect(coordinator, "a")
+    (a,) = connect(coordinator, "a")
     assert logged() == [], "it has announced its end, and came back"
+    coordinator.on_draining(a)
+    coordinator.on_stream_ended(a, ServerUnavailableError("a ended the stream"))
+    clock.now += UNREACHABLE_WARNING_INTERVAL_SECONDS
+    for _ in range(2):
+        coordinator.on_stream_ended(coordinator.start_stream("a"), LOST)
+    assert logged() == [f"{name}: a shuts down as announced, and is tried again: cut"]
+    (a,) = connect(coordinator, "a")
+    assert logged() == [f"{name}: a is back"]
     coordinator.on_stream_ended(coordinator.start_stream("b"), LOST)
     assert logged() == [f"{name}: b cannot be reached, and is tried again: cut"]
     coordinator.close()

@@ -87,7 +87,7 @@ def test_invalid_first_message_is_refused(
             {"fingerprint": "abc"},
             "FAILED_PRECONDITION",
             "FINGERPRINT_MISMATCH",
-            "'held' has the fingerprint f+ here, not abc",
+            "'held' has the fingerprint f+ here, not abc: .*; infeed list A,B shows what differs",
         ),
     ],
 )

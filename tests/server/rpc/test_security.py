@@ -24,6 +24,7 @@ from infeed.http2.tls_config import TLS
 from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
 from infeed.shared.errors import (
+    AuthenticationError,
     InfeedError,
     PermissionDeniedError,
 )
@@ -137,6 +138,15 @@ def test_mutual_tls_with_grpcs_own_client(start: Any, pki: Any, channels: Any) -
     with pytest.raises(grpc.RpcError) as caught:
         get(channels(live), "held")
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_trainer_without_tls_fails_at_once(start: Any, files: TLSFiles) -> None:
+    live = start(credentials=files.credentials())
+    with contextlib.closing(GrpcTransport(live.address)) as transport:
+        message = f"^{live.address} requires TLS; set tls=True or .* in a command --tls or"
+        with pytest.raises(AuthenticationError, match=message) as caught:
+            transport.get_pipeline("held", timeout=60)
+    assert caught.value.__suppress_context__
 
 
 def test_renewed_key_and_authority_are_used_for_new_connections(

@@ -157,13 +157,14 @@ def scan_samples(
         report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
     report.measure(measures, given, {} if maps else source.classes)
     faults: list[Exception] = []
+    status = np.zeros(len(source), np.uint8)
 
     def groups() -> Iterator[dict[str, Any]]:
         try:
             for start in range(0, count, _TOGETHER):
                 index, columns = reader.read(wanted[start : start + _TOGETHER])
                 if plan.native and len(index):
-                    plan.native.count(columns)
+                    status[index] = plan.native.look(columns)
                 if len(index):
                     yield {"index": index, "key": reader.keys(index), "columns": columns}
         except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
@@ -186,6 +187,8 @@ def scan_samples(
         advance(len(values))
     if faults:
         raise faults[0]
+    if plan.native:
+        plan.native.count(status[wanted[~bad[wanted]]])
     report.decoder = str(plan.pictures)
     _add_bad_samples(report, reader, np.flatnonzero(bad), max_examples)
     advance(report.bad_samples)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,11 +36,15 @@ def run_demo(console: Console, epochs: int, folder: Path) -> int:
         for _ in track(images, f"drawing {part:5}", count, console=console, transient=True):
             pass
     console.print(f"drew {_TRAIN} + {_TEST} JPEGs of {len(shapes.SHAPES)} shapes in {folder}")
-    definition = folder / "pipelines.yaml"
-    with serving(folder, definition) as target:
-        console.print(f"served from another process at {target}; training on it in this one")
-        test, training = yaml.safe_load(definition.read_text(encoding="utf-8"))["pipelines"]
-        accuracy, rate, stats = train(target, training, test, epochs, console)
+    with tempfile.TemporaryDirectory(prefix="infeed-demo-") as beside:  # the folder has images only
+        definition, log = Path(beside) / "pipelines.yaml", Path(beside) / "server.log"
+        init = [sys.executable, "-m", "infeed", "init", str(folder), "--output", str(definition)]
+        with log.open("wb") as stderr:
+            subprocess.run(init, stderr=stderr, check=False)  # noqa: S603 - the server has its error
+        with serving(definition, log) as target:
+            console.print(f"served from another process at {target}; training on it in this one")
+            test, training = yaml.safe_load(definition.read_text(encoding="utf-8"))["pipelines"]
+            accuracy, rate, stats = train(target, training, test, epochs, console)
     console.print(f"accuracy on unseen images: [bold]{accuracy:.1%}[/]")
     console.print(f"{rate:.0f} images/s")
     console.print(f"verdict: {stats.verdict}", markup=False, highlight=False)
@@ -64,17 +69,13 @@ def check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def serving(folder: Path, definition: Path) -> Iterator[str]:
-    """Writes the definition of a folder, serves it on a free loopback port within the block, and
-    yields the address. If the server does not start, the error has the last lines of its log."""
-    infeed = [sys.executable, "-m", "infeed"]
-    init = [*infeed, "init", str(folder), "--output", str(definition), "--force"]
+def serving(definition: Path, log: Path) -> Iterator[str]:
+    """Serves a definition on a free loopback port within the block, and yields the address. If the
+    server does not start, the error has the last lines of its log."""
     # The server ends with its standard input, so also when the demo is killed.
     options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--with-parent"]
-    log = folder / "server.log"
-    with log.open("wb") as stderr:
-        subprocess.run(init, stderr=stderr, check=False)  # noqa: S603 - the server has its error
-        serve = [*infeed, "serve", str(definition), *options]
+    with log.open("ab") as stderr:
+        serve = [sys.executable, "-m", "infeed", "serve", str(definition), *options]
         pipe = subprocess.PIPE
         with subprocess.Popen(serve, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:  # noqa: S603
             try:

@@ -82,7 +82,7 @@ class Draft:
         image = choose_image(pictures)
         places = [n for n, field in fields.items() if n != image and may_have_places(n, *field)]
         for name, (kind, values) in fields.items():
-            text = str(looks[name]) if name in looks else describe(values)
+            text = self._text(looks[name]) if name in looks else describe(values)
             self.fields[name] = ", ".join(filter(None, (kind, text)))
             if is_one(kind):
                 self.notes.append(
@@ -107,7 +107,7 @@ class Draft:
     def add_image(self, name: str, kind: str, look: ImageLook, places: Sequence[str]) -> None:
         """Adds a field of encoded images, with transforms; `places` are fields that may have some
         in it."""
-        self.fields[name] = ", ".join(filter(None, (kind, str(look))))
+        self.fields[name] = ", ".join(filter(None, (kind, self._text(look))))
         if look.undecoded:
             self.notes.append(
                 f"{name} has images in {look.undecoded}, which decode_image does not read; decode "
@@ -116,6 +116,10 @@ class Draft:
         else:
             self.transforms = look.steps(name, places, is_for_training=self.is_for_training)
         self._note_places(name, places)
+
+    def _text(self, look: ImageLook) -> str:
+        count = len(look.opened)
+        return f"{look} ({count} looked at)" if count < self.samples else str(look)
 
     def _note_places(self, image: str, places: Sequence[str]) -> None:
         if places and self.is_for_training:

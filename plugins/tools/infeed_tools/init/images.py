@@ -173,14 +173,15 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
     if reading.column and len(reading.column.files) == 1 and not role(name):
         of_table = role(posixpath.basename(reading.column.files[0]))
         name += f"-{of_table}" * bool(of_table)
-    draft = Draft(name, {"images": relative(folder, target)}, len(images), notes=notes)
-    chosen = [f"{folder}/{images[number]}" for number in spread(len(images))]
-    look = ImageLook.at(chosen)
+    served = sorted(labels) or images
+    draft = Draft(name, {"images": relative(folder, target)}, len(served), notes=notes)
+    chosen = [served[number] for number in spread(len(served))]
+    look = ImageLook.at([f"{folder}/{image}" for image in chosen])
     if not look.sizes:
-        first = f"none of {len(chosen)} images can be opened, such as {chosen[0]}"
-        raise SourceError(f"{folder!r}: {first}", file=chosen[0])
-    texts = [text.encode(errors="surrogateescape") for text in labels.values()]
-    texts = [texts[number] for number in spread(len(texts))]
+        first = f"{folder}/{chosen[0]}"
+        problem = f"none of {len(chosen)} images can be opened, such as {first}"
+        raise SourceError(f"{folder!r}: {problem}", file=first)
+    texts = [labels[image].encode(errors="surrogateescape") for image in chosen if labels]
     column = reading.column if texts else None
     is_place = column and may_have_places(column.name, "bytes", texts)
     draft.add_image("image", "", look, ["label"] * bool(is_place))
@@ -188,36 +189,41 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
         draft.notes.append(f"{damaged} of {len(chosen)} images looked at cannot be opened")
     draft.label = "none"
     if labels:
-        _add_labels(draft, labels, part, reading, target)
+        opened = [image for image, is_open in zip(chosen, look.opened, strict=True) if is_open]
+        _add_labels(draft, labels, images, opened, part, reading, target)
     if without := [image for image in images if image not in labels] if labels else []:
-        draft.samples = len(labels)
         names = [f"{posixpath.basename(folder)}/{image}" for image in without]
         draft.leave_out_samples(names, "without a label")
     return draft
 
 
 def _add_labels(
-    draft: Draft, labels: Mapping[str, str], part: Part, reading: Reading, target: Path
+    draft: Draft,
+    labels: Mapping[str, str],
+    images: Sequence[str],
+    opened: Sequence[str],
+    part: Part,
+    reading: Reading,
+    target: Path,
 ) -> None:
     """Adds the label: of the folders or the user's table, else of a table that is written."""
     classes, column = reading.classes, None if part.has_folders else reading.column
-    numbers = {name: str(number) for number, name in enumerate(classes)}
     draft.label, draft.classes = "class folder" if part.has_folders else reading.label, classes
-    named = sorted(labels.items())
-    shown = [named[number] for number in spread(len(named), _EXAMPLES)]
+    numbers = {name: str(number) for number, name in enumerate(classes)}
+    shown = [(opened[n], labels[opened[n]]) for n in spread(len(opened), _EXAMPLES)]
     draft.examples = [f"{image}: {numbers.get(text, text)}" for image, text in shown]
+    named = sorted(labels.items())
     parts = [
         {name.partition("/")[0] for name in part.labels}
         for part in reading.parts
         if part.has_folders
     ]
-    is_folder = part.has_folders and len(labels) == draft.samples
+    is_folder = part.has_folders and len(labels) == len(images)
     if is_folder and all(sorted(names) == classes for names in parts if names):
         draft.source["labels"] = FOLDERS
         return
-    if wrong := re.search(
-        r"[^/]*[\ud800-\udfff][^/]*", "/".join(classes if is_folder else [*classes, *part.images])
-    ):
+    names = classes if is_folder else [*classes, *images]
+    if wrong := re.search(r"[^/]*[\ud800-\udfff][^/]*", "/".join(names)):
         raise SourceError(f"{wrong[0]!r} has a name that is not UTF-8; rename it")
     if is_folder:
         draft.source["labels"] = {FOLDERS: [*classes]}

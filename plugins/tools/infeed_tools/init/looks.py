@@ -45,14 +45,17 @@ class ImageLook(NamedTuple):
     sizes: Sequence[tuple[int, int]]
     grey: int
     turned: int
+    opened: Sequence[bool]
+    """Whether each that was looked at is an image."""
 
     @classmethod
     def at(cls, images: Sequence[str | bytes]) -> ImageLook:
         """Reads the headers of images, given as contents or paths, of those that are images."""
         with ThreadPoolExecutor(READ_THREADS) as pool:
-            found = [header for header in pool.map(_header, images) if header]
+            headers = [*pool.map(_header, images)]
+        found = [*filter(None, headers)]
         formats, sizes, grey, turned = zip(*found, strict=True) if found else [()] * 4
-        return cls({*formats}, sizes, sum(grey), sum(turned))
+        return cls({*formats}, sizes, sum(grey), sum(turned), [*map(bool, headers)])
 
     def __str__(self) -> str:
         sides = []
