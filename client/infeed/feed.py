@@ -111,15 +111,20 @@ class Feed(Iterator[Batch]):
 
     @property
     def first_step(self) -> int:
-        """Steps of the run before this feed. A cursor of 0.1 does not count steps: its samples are
-        divided by this feed's step size."""
+        """Steps of the run before this feed.
+
+        A cursor of 0.1 does not count steps: its samples are divided by this feed's step size.
+        """
         plan = self._plan
         return (plan.options.steps or (plan.course.steps_at(plan.shard_plan.base),))[0]
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Steps in an epoch, over all ranks, for Keras' `fit`: the whole steps, plus the padded one
-        if the feed has one epoch; 1 if a step is larger than an epoch; None if unknown."""
+        """Steps in an epoch, over all ranks, for Keras' `fit`; None if unknown.
+
+        It counts whole steps, and a padded one if the feed has one epoch. It is 1 if a step is
+        larger than an epoch.
+        """
         return self._plan.steps_per_epoch
 
     @property
