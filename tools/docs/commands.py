@@ -23,9 +23,6 @@ _CONNECTION = frozenset(option.name for option in dataclasses.fields(Connection)
 _EVERYWHERE = frozenset({"as_json", "timeout"})
 """Options with the same meaning in each command that has them; the page explains them once."""
 
-_SHARED = 3
-"""Number of commands from which on an option of one text has its row in a table of its own."""
-
 _FEW = 3
 """Number of options up to which the page tells them in its text."""
 
@@ -49,7 +46,8 @@ def tables() -> dict[str, Table]:
                 row = _row(name, parameter)
                 rows.setdefault((name, _group(parameter)), []).append(row)
                 users.setdefault(row, []).append(code(name))
-    shared = {row: names for row, names in users.items() if len(names) >= _SHARED}
+    by_use = sorted(users.items(), key=lambda item: -len(item[1]))
+    shared = {row: names for row, names in by_use if len(names) > 1}
     own = {place: [row for row in options if row not in shared] for place, options in rows.items()}
     columns = ("option", "default", "meaning", "commands")
     return {

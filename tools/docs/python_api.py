@@ -60,6 +60,9 @@ _SECTIONS = {
 }
 """Module, or name of one → the section that explains it."""
 
+_FOR_ADAPTERS = "For adapters"
+"""End of the text of a member that trainers do not need."""
+
 _ADAPTERS = [f"infeed.{name}" for name in ("jax", "torch", "keras", "tensorflow", "grain")]
 """Modules that are read but not imported, since a checkout's set-up lacks their frameworks."""
 
@@ -182,7 +185,8 @@ def _feed_members() -> Table:
         (code(name), cell(attribute_docstring(infeed.Feed, name)))
         for name in infeed.Feed.__annotations__
     ]
-    return Table(("member", "meaning"), methods + attributes + properties)
+    rows = [row for row in methods + attributes + properties if not row[1].endswith(_FOR_ADAPTERS)]
+    return Table(("member", "meaning"), rows)
 
 
 def _signature(method: Callable[..., Any]) -> str:
