@@ -18,7 +18,7 @@ class Batch(dict[str, Array]):
     epoch       the epoch of its first slot, from 0
     sample_ids  int64 for each slot: the sample's index in the source, -1 for an empty slot
     mask        bool for each slot: whether it holds a sample. In an empty slot a field is zero, or
-                what the option `empty` has for it
+                has the value of the option `empty`
     source      str for each slot: the part of a mixture that has its sample; empty without parts
 
     JAX treats it as a container, like a dict: `jax.tree.map(f, batch)` returns a plain dict.

@@ -53,9 +53,9 @@ class Feed(Iterator[Batch]):
     shard: Shard
     """Rank and world size."""
     endless: bool
-    """Whether the feed never ends: neither `epochs` nor `steps` was given."""
+    """Whether the feed never ends: neither `epochs` nor `steps` was given. For adapters."""
     empty: Mapping[str, float]
-    """The option `empty`: nonzero values of fields in empty slots."""
+    """The option `empty`: nonzero values of fields in empty slots. For adapters."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Feed(Iterator[Batch]):
 
     @property
     def has_next(self) -> bool:
-        """Whether `next` would return or raise without waiting."""
+        """Whether `next` would return or raise without waiting. For adapters."""
         return bool(self._ready.items)
 
     @property
@@ -105,26 +105,32 @@ class Feed(Iterator[Batch]):
 
     @property
     def ends_empty(self) -> bool:
-        """Whether all slots of this rank's last batch are empty: the data ends before it."""
+        """Whether the data ends before this rank's last batch, whose slots are then all empty. For
+        adapters."""
         steps = self.steps or 0
         return steps > 0 and not self._plan.shard_plan.batch_range(steps - 1)[1]
 
     @property
     def first_step(self) -> int:
-        """Steps of the run before this feed. A cursor of 0.1 does not count steps: its samples are
-        divided by this feed's step size."""
+        """Steps of the run before this feed.
+
+        A cursor of 0.1 does not count steps: its samples are divided by this feed's step size.
+        """
         plan = self._plan
         return (plan.options.steps or (plan.course.steps_at(plan.shard_plan.base),))[0]
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Steps in an epoch, over all ranks, for Keras' `fit`: the whole steps, plus the padded one
-        if the feed has one epoch; 1 if a step is larger than an epoch; None if unknown."""
+        """Steps in an epoch, over all ranks, for Keras' `fit`; None if unknown.
+
+        It counts whole steps, and a padded one if the feed has one epoch. It is 1 if a step is
+        larger than an epoch.
+        """
         return self._plan.steps_per_epoch
 
     @property
     def may_mask(self) -> bool:
-        """Whether a batch can have empty slots."""
+        """Whether a batch can have empty slots. For adapters."""
         # A dataset of batches may end every epoch with a partial batch.
         ends = bool(self._plan.contract.opening.epochs) or bool(self.spec.batch_stride)
         padded = ends and self._plan.shard_plan.remainder == "pad"
@@ -218,7 +224,7 @@ class Feed(Iterator[Batch]):
 
     def follow(self, earlier: Stats) -> None:
         """Adds the statistics of earlier feeds to `stats`, where each pass has a feed; before the
-        first batch."""
+        first batch. For adapters."""
         self._recorder.earlier = earlier if earlier.steps else None
 
     def close(self) -> None:

@@ -46,7 +46,6 @@ class Shell:
         """Runs a command; a server goes on until the end of `servers`."""
         command = re.sub(r"(127\.0\.0\.1|\bhost-[ab]):7470", self._server.address, command)
         command = command.replace("127.0.0.1:7471", self._server.http)
-        command = command.replace("unix:/run/infeed/server.sock", self._server.address)
         self._count += 1
         words = shlex.split(command)
         if words[0] == "pip":

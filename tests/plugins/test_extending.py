@@ -43,13 +43,15 @@ def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for block in doc_blocks.read("docs/extending.md"):
         code[block.language].append(block.code)
     for project, module in zip(code["toml"], code["python"], strict=True):
-        options = tomllib.loads(project)["project"]
+        groups = tomllib.loads(project)["project"]["entry-points"]
         entry_points = "".join(
             f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
-            for group, entries in options["entry-points"].items()
+            for group, entries in groups.items()
         )
-        modules = {options["name"].replace("-", "_"): module}
-        write_package(tmp_path / "packages", options["name"], entry_points, **modules)
+        (name,) = {
+            value.partition(":")[0] for entries in groups.values() for value in entries.values()
+        }
+        write_package(tmp_path / "packages", name.replace("_", "-"), entry_points, **{name: module})
     monkeypatch.syspath_prepend(tmp_path / "packages")
     for module, group in DOORS:
         monkeypatch.setattr(module, "_DOOR", Door(group, "object"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
@@ -15,11 +14,17 @@ from tools.docs.markdown import DocsError, Table, cell, code
 from infeed.cli import new_app
 from infeed.cli.connection import Connection
 
+_Row = tuple[str, str, str]
+"""An option's name, default and meaning."""
+
 _CONNECTION = frozenset(option.name for option in dataclasses.fields(Connection))
 """The options of every command that connects, which have a table of their own."""
 
 _EVERYWHERE = frozenset({"as_json", "timeout"})
 """Options with the same meaning in each command that has them; the page explains them once."""
+
+_FEW = 3
+"""Number of options up to which the page tells them in its text."""
 
 _DEFAULT = re.compile(r"\s*Default: (.+?)\.?$")
 _VALUE = re.compile(r"\S*[\d:]\S*")
@@ -28,20 +33,37 @@ _CODE = re.compile(r"--[a-z-]+|(?<!\w)'[^']+'")
 
 
 def tables() -> dict[str, Table]:
-    """Returns a table of the commands, one for each command, and one for each group of options."""
+    """Returns a table of the commands, one of the options that several share, and one for each
+    command and group of options with more than a few."""
     commands: dict[str, Any] = typer.main.get_command(new_app()).commands
-    result = {"commands": _commands(commands)}
+    rows: dict[tuple[str, str], list[_Row]] = {}
+    users: dict[_Row, list[str]] = {}
     for name, command in commands.items():
         connects = _CONNECTION.issubset(parameter.name for parameter in command.params)
-        groups: dict[str, list[Any]] = {}
+        common = _EVERYWHERE | _CONNECTION if connects else _EVERYWHERE
         for parameter in command.params:
-            common = _EVERYWHERE | _CONNECTION if connects else _EVERYWHERE
             if not (parameter.hidden or parameter.name in common):
-                groups.setdefault(_group(parameter), []).append(parameter)
-        for group, parameters in groups.items():
-            result[f"command.{name}{group}"] = _parameters(name, parameters)
-    result["connection-options"] = _connection_options(commands["peek"])
-    return result
+                row = _row(name, parameter)
+                rows.setdefault((name, _group(parameter)), []).append(row)
+                users.setdefault(row, []).append(code(name))
+    by_use = sorted(users.items(), key=lambda item: -len(item[1]))
+    shared = {row: names for row, names in by_use if len(names) > 1}
+    own = {place: [row for row in options if row not in shared] for place, options in rows.items()}
+    columns = ("option", "default", "meaning", "commands")
+    return {
+        "commands": _commands(commands),
+        "shared-options": Table(
+            columns, [(*row, ", ".join(names)) for row, names in shared.items()]
+        ),
+        "connection-options": _connection_options(commands["peek"]),
+        **{
+            f"command.{name}{group}": Table(
+                (f"option of `infeed {name}`", "default", "meaning"), options
+            )
+            for (name, group), options in own.items()
+            if len(options) > _FEW
+        },
+    }
 
 
 def _group(parameter: Any) -> str:
@@ -58,12 +80,9 @@ def _commands(commands: dict[str, Any]) -> Table:
     return Table(("command", "does"), rows)
 
 
-def _parameters(command: str, parameters: Iterable[Any]) -> Table:
-    rows = [
-        (_name(parameter), _default(parameter), cell(_DEFAULT.sub("", _help(command, parameter))))
-        for parameter in parameters
-    ]
-    return Table((f"option of `infeed {command}`", "default", "meaning"), rows)
+def _row(command: str, parameter: Any) -> _Row:
+    text = cell(_DEFAULT.sub("", _help(command, parameter)))
+    return _name(parameter), _default(parameter), text
 
 
 def _connection_options(command: Any) -> Table:

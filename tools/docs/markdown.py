@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import NamedTuple
 
 _CODE_SPAN = re.compile(r"(`[^`]*`)")
@@ -14,7 +15,8 @@ class DocsError(Exception):
 
 
 class Table(NamedTuple):
-    """A table: the names of its columns, and the cells of each row."""
+    """A table: the names of its columns, and the cells of each row. Neighbours that differ in the
+    first cell alone share a line."""
 
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -22,9 +24,9 @@ class Table(NamedTuple):
     def render(self, links: Mapping[str, str]) -> list[str]:
         """Returns the lines of the table; `links` are the page's: label → target."""
         lines = [_line(self.columns), "|---" * len(self.columns) + "|"]
-        for row in self.rows:
-            cells = (add_links(cell.replace("|", r"\|"), links) for cell in row)
-            lines.append(_line(cells))
+        for rest, rows in groupby(self.rows, key=lambda row: row[1:]):
+            cells = (", ".join(row[0] for row in rows), *rest)
+            lines.append(_line(add_links(cell.replace("|", r"\|"), links) for cell in cells))
         return lines
 
 

@@ -26,6 +26,7 @@ from infeed_service.roles.run import (
     role_metrics,
 )
 
+_COLUMNS = ("name", "type", "labels", "meaning")
 _SUFFIXES = {"counter": "_total", "info": "_info"}
 
 
@@ -36,29 +37,32 @@ def tables() -> dict[str, Table]:
     add_worker_metrics(worker, idle, idle)
     add_dispatcher_metrics(dispatcher, idle, Path("none"))
     add_metrics(gateway, dict, dict)
+    roles = {"dispatcher": dispatcher, "worker": worker, "gateway": gateway}
     server = Metrics(version="", tensorflow="")
     facts = Facts(ServerOptions(), Health(), {}, MemoryBudget(1), RefusedBatches())
     expose_server(Observer(facts, server))
     return {
-        "metrics.server": _table(server.registry),
-        "metrics.gateway": _table(gateway.registry, without="infeed_build"),
-        "metrics.worker": _table(worker.registry),
-        "metrics.dispatcher": _table(dispatcher.registry),
+        "metrics.server": Table(_COLUMNS, list(_rows(server.registry))),
+        "metrics.roles": Table(
+            ("role", *_COLUMNS),
+            [
+                (role, *row)
+                for role, metrics in roles.items()
+                for row in _rows(metrics.registry)
+                if "infeed_build" not in row[0]
+            ],
+        ),
     }
 
 
-def _table(registry: CollectorRegistry, without: str = "") -> Table:
-    rows = [
-        (
+def _rows(registry: CollectorRegistry) -> Iterator[tuple[str, ...]]:
+    for metric, labels in _metrics(registry):
+        yield (
             code(metric.name + _SUFFIXES.get(metric.type, "")),
             "gauge, always 1" if metric.type == "info" else metric.type,
             ", ".join(labels),
             cell(metric.documentation),
         )
-        for metric, labels in _metrics(registry)
-        if metric.name != without
-    ]
-    return Table(("name", "type", "labels", "meaning"), rows)
 
 
 def _metrics(registry: CollectorRegistry) -> Iterator[tuple[Metric, list[str]]]:

@@ -21,20 +21,13 @@ from tools.docs.docstrings import (
 from tools.docs.markdown import DocsError, Table, cell, code
 
 import infeed
-from infeed.served import Spec
 from infeed.shared.errors import BY_REASON, InfeedError
 from infeed.tensorflow import distribute
-from infeed.testing import FakeTransport
-from infeed_tools.audit.run import audit
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "connect": infeed.connect,
-    "at": infeed.at,
     "distribute": distribute,
-    "FakeTransport": FakeTransport,
-    "audit": audit,
 }
-_DATACLASSES = (infeed.Stats, Spec)
 
 _SECTIONS = {
     "infeed": "trainers.md",
@@ -67,6 +60,9 @@ _SECTIONS = {
 }
 """Module, or name of one → the section that explains it."""
 
+_FOR_ADAPTERS = "For adapters"
+"""End of the text of a member that trainers do not need."""
+
 _ADAPTERS = [f"infeed.{name}" for name in ("jax", "torch", "keras", "tensorflow", "grain")]
 """Modules that are read but not imported, since a checkout's set-up lacks their frameworks."""
 
@@ -84,11 +80,11 @@ def tables() -> dict[str, Table]:
     """Returns the tables of all functions and classes by name."""
     return {
         **{f"arguments.{name}": _arguments(item) for name, item in _FUNCTIONS.items()},
-        **{f"fields.{item.__name__}": _fields(item) for item in _DATACLASSES},
+        "fields.Stats": _fields(infeed.Stats),
         "api": _api(),
         "members.Feed": _feed_members(),
         "members.Batch": _batch_members(),
-        **_errors(),
+        "errors": _errors(),
     }
 
 
@@ -152,8 +148,6 @@ def _arguments(function: Callable[..., Any]) -> Table:
 
 
 def _default(parameter: inspect.Parameter) -> str:
-    if parameter.kind == inspect.Parameter.VAR_KEYWORD:
-        return "none"
     if parameter.default is inspect.Parameter.empty:
         return "required"
     return code(_format(parameter.default))
@@ -191,7 +185,8 @@ def _feed_members() -> Table:
         (code(name), cell(attribute_docstring(infeed.Feed, name)))
         for name in infeed.Feed.__annotations__
     ]
-    return Table(("member", "meaning"), methods + attributes + properties)
+    rows = [row for row in methods + attributes + properties if not row[1].endswith(_FOR_ADAPTERS)]
+    return Table(("member", "meaning"), rows)
 
 
 def _signature(method: Callable[..., Any]) -> str:
@@ -209,23 +204,19 @@ def _batch_members() -> Table:
     return Table(("of a batch", "meaning"), rows)
 
 
-def _errors() -> dict[str, Table]:
-    """Returns the tables of all errors, and of those that are built-in exceptions too."""
-    classes = [InfeedError, *BY_REASON.values()]
+def _errors() -> Table:
     rows = [
         (
-            *(code(item.__name__), code(item.reason), code(item.code)),
+            *(_class(item), code(item.reason), code(item.code)),
             *(cell(first_paragraph(item)), cell(required_paragraph(item, "Remedy"))),
         )
-        for item in classes
+        for item in [InfeedError, *BY_REASON.values()]
     ]
-    also = [
-        (code(item.__name__), code(base.__name__))
-        for item in classes
-        for base in item.__bases__
-        if base is not Exception and not issubclass(base, InfeedError)
-    ]
-    return {
-        "errors": Table(("class", "reason", "gRPC code", "raised when", "remedy"), rows),
-        "errors.built-in": Table(("class", "is also"), also),
-    }
+    return Table(("class", "reason", "gRPC code", "raised when", "remedy"), rows)
+
+
+def _class(error: type[InfeedError]) -> str:
+    """Returns the name of a class, with the built-in exceptions that it is too."""
+    bases = [base for base in error.__bases__ if not issubclass(base, InfeedError)]
+    built_in = [code(base.__name__) for base in bases if base is not Exception]
+    return " and ".join([code(error.__name__), *built_in])

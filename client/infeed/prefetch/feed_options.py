@@ -133,7 +133,7 @@ class FeedOptions(CheckedOptions):
     batch_size: int | None = checked_option(
         None,
         "slots of this rank's batches; None: the pipeline's. A batch larger than the pipeline's "
-        "may take up to 1 GiB, with byte strings counted as in the pipeline's first batch",
+        "may take up to 1 GiB",
         _integer(1, MAX_BATCH_SIZE, "the pipeline's"),
     )
     shard: Shard | None = checked_option(
@@ -152,9 +152,8 @@ class FeedOptions(CheckedOptions):
     )
     steps: tuple[int, int] | None = checked_option(
         None,
-        "`(first, end)` of steps to read again, bit-identical, from the run of `state`, or of "
-        "the pipeline and `seed`. They must lie in one pass and segment, whose batch size and "
-        "world size are the defaults; None: the run's next steps",
+        "`(first, end)` of steps to read again, bit-identical, all in one pass and segment of the "
+        "run; None: the run's next steps",
         _check_steps,
     )
     remainder: Remainder | None = checked_option(
@@ -176,15 +175,14 @@ class FeedOptions(CheckedOptions):
     )
     finish: FinishPlacement = checked_option(
         "trainer",
-        'where the finish transforms run; `"server"` runs them on the server, which makes '
-        'batches larger; with `"none"` batches arrive as sent, and the consumer runs '
-        "`Feed.pending_transforms`",
+        'where the finish transforms run: `"server"` makes batches larger; with `"none"` batches '
+        "arrive as sent, and you run `Feed.pending_transforms`",
         partial(check_choice, choices=get_args(FinishPlacement)),
     )
     job_name: str | None = checked_option(
         None,
-        "for a pipeline on TensorFlow's data service: the job to join, which splits its samples "
-        "among its trainers; None: a job for this feed alone",
+        "on TensorFlow's data service, the job to join, which splits its samples among its "
+        "trainers; None: a job for this feed alone",
         _check_job_name,
     )
     prefetch_bytes: int = checked_option(
@@ -205,8 +203,8 @@ class FeedOptions(CheckedOptions):
     )
     shared_memory: bool = checked_option(
         True,
-        "whether a server on this host passes batches over a Unix socket in shared memory, "
-        "without a copy; False: they are copied through the socket",
+        "whether batches from a Unix socket arrive in shared memory; False: they are copied "
+        "through the socket",
         check_flag,
     )
     checksum: ChecksumUse = checked_option(
@@ -225,8 +223,7 @@ class FeedOptions(CheckedOptions):
     )
     token: Token | None = checked_option(
         None,
-        "authenticates this trainer: a string, or a function that returns one for each call; "
-        "sent unencrypted only to this machine, unless `tls` is False",
+        "authenticates this trainer: a string, or a function that returns one for each call",
     )
     tls: TLS | bool | None = checked_option(
         None, "`infeed.TLS(...)`, or True for the system's authorities; None: no encryption"
@@ -236,8 +233,7 @@ class FeedOptions(CheckedOptions):
     )
     tracer_provider: TracerProvider | None = checked_option(
         None,
-        "OpenTelemetry provider that traces batches, such as "
-        "`opentelemetry.trace.get_tracer_provider()`; None: no tracing",
+        "OpenTelemetry provider that traces batches; None: no tracing",
     )
 
     @property

@@ -15,10 +15,10 @@ from infeed_server.storage.stores import traffic
 _LIMIT = "Memory of the host, or the container's limit."
 _READY = "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names."
 _EXPIRY = "Unix time at which the certificate of --tls-cert expires."
-_WAIT = "Share of its last seconds that the rank waited which waits most, 0 to 1."
+_WAIT = "Share of the last seconds that the slowest-fed rank spent waiting, 0 to 1."
 _STATE = (
-    "Seconds of waiting for a request, a stream with room (no_budget), source, transforms, or the "
-    "examination of bad samples (repair)."
+    "Seconds in which the pipeline waited for a request, a stream with room (no_budget), the "
+    "source or the transforms, or examined bad samples (repair)."
 )
 _ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
 _CACHE = "Samples that were looked up in the cache, by result: hits or misses."

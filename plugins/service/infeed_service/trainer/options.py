@@ -77,21 +77,16 @@ class DistributeOptions(CheckedOptions):
     )
     processing_mode: Any = checked_option(
         "dynamic",
-        "how the workers share the batches: the name of a policy, in any case, or TensorFlow's "
-        '`ShardingPolicy`. `"dynamic"`: each goes to one worker; `"off"`: each worker makes all. '
-        'With `"file"`, `"data"`, `"file_or_data"` and `"hint"` each makes its part, and the '
-        "dispatcher must have a fixed list of workers",
+        "how the workers share the batches: the name of a policy, or TensorFlow's `ShardingPolicy`",
         _check_policy,
     )
     job_name: str | None = _of_connect(
         "job_name",
-        "the job to join: each batch goes to one of its trainers, which all have the same options; "
-        "None: a new job",
+        "the job to join: each batch goes to one of its trainers; None: a new job",
     )
     num_consumers: int | None = checked_option(
         None,
-        "coordinated reads: number of trainers in the job. In each round every trainer gets one "
-        "batch, all from the same worker",
+        "coordinated reads: number of trainers in the job",
         _positive,
     )
     consumer_index: int | None = checked_option(
@@ -128,7 +123,7 @@ class DistributeOptions(CheckedOptions):
     replicas: int | None = checked_option(
         None,
         "replicas that each take whole batches, as by `distribute_datasets_from_function`; None: "
-        "one, and an error in the scope of a strategy with several, where batches could be lost",
+        "one, and an error in the scope of a strategy with several",
         _positive,
     )
     sample_ids: bool = checked_option(
@@ -140,9 +135,9 @@ class DistributeOptions(CheckedOptions):
     timeout: float = _of_connect(
         "timeout", "seconds to wait for the server, and then for dispatcher and workers"
     )
-    token: Token | None = _of_connect("token")
-    tls: TLS | bool | None = _of_connect("tls")
-    transport: Transport | None = _of_connect("transport")
+    token: Token | None = _of_connect("token", "as for `connect`")
+    tls: TLS | bool | None = _of_connect("tls", "as for `connect`")
+    transport: Transport | None = _of_connect("transport", "as for `connect`")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,7 +37,7 @@ class AuditOptions:
     world_size: str = option(
         "1", "Number of ranks. With --resume-every, several such as 3,2,5 are used in turn."
     )
-    batch_size: int | None = option(None, "Slots of each rank's batch. Default: the pipeline's.")
+    batch_size: int | None = option(None, "Slots of a batch. Default: the pipeline's.")
     seed: int | None = option(None, SEED)
     remainder: str = option(
         "pad",

@@ -50,9 +50,7 @@ class LoadPlan:
         "Seconds that no figure covers at first. Default: a tenth of the duration.",
         **_SECONDS,
     )
-    batch_size: int | None = _option(
-        None, "Slots of each batch of a trainer. Default: the pipeline's.", min=1
-    )
+    batch_size: int | None = _option(None, "Slots of a batch. Default: the pipeline's.", min=1)
     seed: int | None = _option(None, "Seed of the order. Default: the pipeline's.", min=0)
     prefetch_batches: int | None = _option(
         None, "Batches that a trainer prefetches. Default: as 'connect'.", min=2

@@ -33,7 +33,7 @@ _MAX_STEP = 1 << 40
 class PeekOptions:
     """The options, as they are given."""
 
-    batch_size: int | None = option(None, "Slots of the batch. Default: the pipeline's.")
+    batch_size: int | None = option(None, "Slots of a batch. Default: the pipeline's.")
     seed: int | None = option(None, SEED)
     step: int = option(0, "Step whose batch to show.", min=0, max=_MAX_STEP)
     as_json: bool = option(False, "Print JSON instead of the table.", "--json")
