@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import infeed
 from infeed_server.pipeline.load import from_yaml
 
 PAGE = "docs/recipes.md"
+LOOP = "The loop"
+"""The section of the program that trains on each pipeline `train`."""
 
 
 def sections() -> dict[str, list[doc_blocks.Block]]:
@@ -29,7 +32,11 @@ def sections() -> dict[str, list[doc_blocks.Block]]:
     return found
 
 
-@pytest.mark.parametrize("heading", sections())
+RECIPES = sections()
+(TRAIN,) = RECIPES.pop(LOOP)
+
+
+@pytest.mark.parametrize("heading", RECIPES)
 def test_recipe_trains(
     heading: str, folder: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,16 +48,22 @@ def test_recipe_trains(
         nonlocal steps
         steps += 1
 
+    def run(block: doc_blocks.Block, address: str) -> None:
+        code = block.code.replace("127.0.0.1:7470", address)
+        exec(compile(code, str(block), "exec"), {"infeed": infeed, "train_step": train_step})
+
     address = ""
-    for block in sections()[heading]:
+    for block in RECIPES[heading]:
         if block.language == "yaml":
             Path("pipelines.yaml").write_text(block.code)
             address = str(serve(from_yaml("pipelines.yaml")).address)
+            run(TRAIN, address)
+        elif block.language == "sh":
+            subprocess.run(["bash", "-euc", block.code], check=True)
         elif module := re.match(r"# (\w+\.py)\n", block.code):
             (folder / module[1]).write_text(block.code)
         else:
             for framework in re.findall(r"^import (torch)$", block.code, re.MULTILINE):
                 pytest.importorskip(framework)
-            code = block.code.replace("127.0.0.1:7470", address)
-            exec(compile(code, str(block), "exec"), {"infeed": infeed, "train_step": train_step})
+            run(block, address)
     assert steps

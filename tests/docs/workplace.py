@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 from tests.harness.datasets import jpeg
 from tests.harness.doc_blocks import ROOT
-from tests.harness.mds import write_mds
-from tests.harness.megatron import write_tokens
 from tests.harness.pictures import encode
-from tests.harness.saved import write_saved
 from tests.harness.tfds import IMAGE, LABEL, feature, features_dict, sequence, write_tfds
 from tests.harness.tfrecords import example, write_records
 
@@ -54,7 +51,6 @@ def fill(folder: Path) -> None:
     (data / "table.csv").write_text("\n".join(["file,breed", *breeds]) + "\n")
     parts = [f"cats/{n}.jpg,{'good' if n % 10 else 'defect'}" for n in range(COUNT) if n != 20]
     (data / "parts.csv").write_text("\n".join(["file,label", *parts, "cats/blurred.jpg,good"]))
-    _write_coco(data / "coco")
     for name in ("train", "eval", "more"):
         files = [f"cats/{number}.jpg" for number in range(COUNT)]
         files[20] = f"cats/{'blurred' if name == 'train' else 'sharp'}.jpg"
@@ -88,15 +84,6 @@ def _write_masks(folder: Path) -> None:
         (folder / f"{number}.png").write_bytes(encode("PNG", mask))
 
 
-def _write_coco(folder: Path) -> None:
-    names = [f"{number}.jpg" for number in range(20)]
-    _write_images(folder / "train2017", names)
-    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
-    boxes = [{"id": n, "image_id": n, "category_id": 3, "bbox": [2, 2, 9, 9]} for n in range(19)]
-    content = {"images": images, "annotations": boxes, "categories": [{"id": 3, "name": "car"}]}
-    (folder / "instances_train2017.json").write_text(json.dumps(content))
-
-
 def _write_labels(file: Path, names: list[str]) -> None:
     rows = [f"{name},{number % 4}" for number, name in enumerate(names)]
     file.write_text("\n".join(["file,label", *rows]) + "\n")
@@ -127,14 +114,6 @@ def _write_records(data: Path) -> None:
     ]
     write_records(data / "a.tfrecord", texts)
     write_records(data / "b-0.tfrecord", texts)
-    columns = {"image": ("jpeg", None), "label": ("int", 8)}
-    samples = [{"image": jpeg(n), "label": np.int64(n).tobytes()} for n in range(COUNT)]
-    write_mds(data / "streamed", columns, [samples])
-    write_tfds(
-        data / "mnist/3.0.1",
-        {"image": IMAGE, "label": LABEL},
-        {"train": [[{"image": [jpeg(n, grey=True)], "label": [n % 2]} for n in range(COUNT)]]},
-    )
     box = feature("b.BBoxFeature", boundingBox={"dtype": "float32", "shape": {"dimensions": ["4"]}})
     objects: dict[str, list[Any]] = {
         "image": [jpeg(0)],
@@ -152,7 +131,6 @@ def _write_records(data: Path) -> None:
     lengths = 8 + np.arange(400) * 37 % 120
     tokens = np.where(np.arange(128) < lengths[:, np.newaxis], 7, 0)
     np.savez(data / "text/documents.npz", tokens=tokens, length=lengths)
-    write_tokens(data / "web_0.idx", [[*range(100)] * 200])
     with tarfile.open(data / "train-0.tar", "w") as tar:
         for number in range(COUNT):
             for name, content in (("jpg", jpeg(number)), ("cls", b"1")):
@@ -170,12 +148,6 @@ def _write_tables(data: Path) -> None:
     (data / "iris-0.csv").write_text("\n".join(["length,width,species", *cells]) + "\n")
     np.save(data / "features.npy", rng.normal(size=(COUNT, 3)))
     np.save(data / "label.npy", np.arange(COUNT) % 2)
-    rows = {
-        "image": [{"bytes": jpeg(n), "path": None} for n in range(COUNT)],
-        "labels": [n % 2 for n in range(COUNT)],
-    }
-    features = {"image": {"_type": "Image"}, "labels": {"_type": "ClassLabel", "names": ["a", "b"]}}
-    write_saved(data / "beans/train", rows, features, files=1)
     if importlib.util.find_spec("pyarrow") is not None:
         _write_parquet(data / "train-0.parquet")
     if importlib.util.find_spec("array_record") is not None:
@@ -195,9 +167,7 @@ def _write_parquet(file: Path) -> None:
 def _write_array_records(data: Path) -> None:
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    values: dict[str, list[Any]] = {"image": [jpeg(0)], "label": [0], "tokens": [*range(16)]}
-    for name, group_size in (("train-0", 1), ("documents", 8)):
-        writer = ArrayRecordWriter(str(data / f"{name}.array_record"), f"group_size:{group_size}")
-        for _ in range(COUNT):
-            writer.write(example(values))
-        writer.close()
+    writer = ArrayRecordWriter(str(data / "train-0.array_record"), "group_size:1")
+    for _ in range(COUNT):
+        writer.write(example({"tokens": [*range(16)]}))
+    writer.close()

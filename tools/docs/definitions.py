@@ -30,15 +30,13 @@ _MODELS: dict[str, type[Definition]] = {
     "remove": Remove,
     "batch": BatchOptions,
     "mix-part": MixPart,
-    "mask": Mask,
-    "boxes": Boxes,
-    "keypoints": Keypoints,
     "feature": FeatureOptions,
     "field": FieldOptions,
     **{one.kind: one for one in source_classes() if "of" not in one.model_fields},
 }
 """Table → its model. Sources around another, such as `where`, are explained in the text."""
 
+_TARGETS: dict[str, type[Definition]] = {"mask": Mask, "boxes": Boxes, "keypoints": Keypoints}
 
 _TRANSFORM_TABLES = {
     "transforms": ("infeed_server", "infeed_python"),
@@ -66,9 +64,10 @@ def tables() -> dict[str, Table]:
     return {
         **options,
         "transforms": _transforms(by_package["transforms"]),
-        "transform-options": _transform_options(by_package["transforms"]),
+        "transform-options": _shared_options("transform", by_package["transforms"]),
         "augmentations": _transforms(by_package["augmentations"]),
-        "augmentation-options": _transform_options(by_package["augmentations"]),
+        "augmentation-options": _shared_options("transform", by_package["augmentations"]),
+        "target-options": _shared_options("target", _TARGETS),
     }
 
 
@@ -99,15 +98,15 @@ def _transforms(transforms: Mapping[str, type[Transform]]) -> Table:
     return Table(("transform", "does", "data type and shape", "random"), rows)
 
 
-def _transform_options(transforms: Mapping[str, type[Transform]]) -> Table:
-    """Returns the options, with one row for all transforms that share an option."""
+def _shared_options(kind: str, models: Mapping[str, type[Definition]]) -> Table:
+    """Returns the options of a kind of models, with one row for all that share an option."""
     names: dict[tuple[str, ...], list[str]] = {}
-    for name, transform in transforms.items():
-        for field, row in _option_rows(transform).items():
+    for name, model in models.items():
+        for field, row in _option_rows(model).items():
             if field not in ("field", "given_name"):
                 names.setdefault(row, []).append(code(name))
     rows = [(", ".join(equal), *row) for row, equal in names.items()]
-    return Table(("transform", "option", "type", "default", "meaning"), rows)
+    return Table((kind, "option", "type", "default", "meaning"), rows)
 
 
 def _randomness(transform: type[Transform]) -> str:

@@ -83,12 +83,6 @@ def write_arrays(folder: Path) -> None:
     np.savez(folder / "train.npz", image=pixels(32), label=np.array(labels()))
 
 
-def write_table(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(COUNT, 5)).astype(np.float32)
-    np.savez(folder / "train.npz", features=features, label=rng.integers(0, 2, COUNT))
-
-
 def write_raw_records(folder: Path) -> None:
     records = [example({"image": [image.tobytes()]}) for image in pixels(224)]
     write_records(folder / "train.tfrecord", records)

@@ -33,14 +33,6 @@ ENTRIES = (
         "sources.md#images",
     ),
     Entry(
-        "folder_csv_labels_augmented",
-        "Augmentation",
-        data.write_csv,
-        "The same, with random brightness and contrast: other values in each epoch, the same ones "
-        "on every server.",
-        "transforms.md",
-    ),
-    Entry(
         "class_folders",
         "Class folders",
         data.write_folders,
@@ -66,13 +58,6 @@ ENTRIES = (
         "Arrays",
         data.write_arrays,
         "NumPy arrays, with a random flip and brightness.",
-        "table-sources.md#arrays",
-    ),
-    Entry(
-        "float_features",
-        "A table of numbers",
-        data.write_table,
-        "Rows of float features, shuffled, without transforms.",
         "table-sources.md#arrays",
     ),
     Entry(
@@ -109,8 +94,8 @@ ENTRIES = (
         "data_service",
         "TensorFlow's data service",
         data.write_folders,
-        "The same kind of definition, on workers of TensorFlow's data service; batches come in no "
-        "order.",
+        "A folder of images, decoded by the workers of TensorFlow's data service; batches come in "
+        "no order.",
         "service.md",
         options=("--engine", "tf-data-service", "--workers", "2"),
     ),

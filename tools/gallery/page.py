@@ -21,13 +21,13 @@ EXAMPLES = "examples/README.md"
 HEAD = """\
 # Gallery
 
-Twelve pipelines, with a batch of each. Each is a file in [examples]({examples}) that
+Ten pipelines, with a batch of each. Each is a file in [examples]({examples}) that
 reads from a folder `data` beside it. Serve one with `infeed serve examples/class_folders.yaml`,
 and draw a batch with `infeed peek 127.0.0.1:7470 pictures --png batch.png`.
 
 The images are 56 x 56 pixels, drawn by the demo. Rates show an order of magnitude: one run,
 with the trainer on the server's host, {machine}.
-[Performance](performance.md) compares. `python -m tools.gallery` writes this page.
+[Performance](performance.md) compares.
 """
 
 
@@ -69,12 +69,13 @@ def page() -> str:
 
 def _section(entry: Entry, shown: Shown) -> str:
     fields = ", ".join(f"`{name}` {text}" for name, text in shown.fields.items())
+    rate = f"{shown.rate:,.0f} samples/s"
     name = f"{entry.file}.yaml"
-    parts = [
-        f"## {entry.title}",
-        f"{entry.text} [Reference]({entry.reference})",
-        f"[`{name}`](../examples/{name}): {fields}; {shown.rate:,.0f} samples/s.",
+    lines = [
+        f"## {entry.title}\n",
+        entry.text,
+        f"[`{name}`](../examples/{name}): {fields}; {rate}. [Reference]({entry.reference})",
     ]
     if shown.has_picture:
-        parts.append(f"![A batch of {name}](images/gallery/{entry.file}.webp)")
-    return "\n\n".join(parts) + "\n"
+        lines.append(f"![A batch of {name}](images/gallery/{entry.file}.webp)")
+    return "\n".join(lines) + "\n"

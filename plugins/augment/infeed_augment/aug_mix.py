@@ -36,7 +36,7 @@ class AugMix(Policy):
     bits: ClassVar[int] = 4
 
     interpolation: Interpolation = "bilinear"
-    """How values of a picture that is moved are chosen."""
+    """How values of a moved picture are chosen."""
     severity: Annotated[int, Field(ge=1, le=_STRENGTHS)] = 3
     """Number of strengths, from the least of ten on, which are equally likely."""
     width: Annotated[int, Field(ge=1, le=8)] = 3

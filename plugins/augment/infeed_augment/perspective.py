@@ -32,11 +32,11 @@ class RandomPerspective(RandomWarp):
     """
 
     distortion: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Largest way of a corner, as a share of half of the width and of the height."""
+    """Farthest that a corner moves, as a share of half the width and height."""
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     """How often a picture is changed."""
     interpolation: Interpolation = "bilinear"
-    """How a picture's values are chosen. A mask has the nearest ones."""
+    """How values of a moved picture are chosen. A mask takes the nearest ones."""
 
     @override
     def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:

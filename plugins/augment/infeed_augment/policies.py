@@ -58,7 +58,7 @@ class Policy(RandomGeometry):
     """Bits that posterize keeps at the least magnitude."""
 
     interpolation: Interpolation = "nearest"
-    """How values of a picture that is moved are chosen. A mask has the nearest ones."""
+    """How values of a moved picture are chosen. A mask takes the nearest ones."""
     fill: Annotated[int, Field(ge=0, le=255)] = 0
     """Value of the pixels that come from outside of the picture."""
 

@@ -27,7 +27,7 @@ class RandomWarp(RandomGeometry):
     """A transform by a matrix, which a subclass draws as `matrix`."""
 
     interpolation: Interpolation = "nearest"
-    """How a picture's values are chosen. A mask has the nearest ones."""
+    """How values of a moved picture are chosen. A mask takes the nearest ones."""
     fill: Annotated[int, Field(ge=0, le=255)] = 0
     """Value of the pixels that come from outside of the picture."""
 
