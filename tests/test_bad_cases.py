@@ -130,7 +130,7 @@ COMMANDS: list[tuple[str, int, str]] = [
     ("peek {server} photos --png {folder}", 1, "^error: --png {folder}: is a directory$"),
     ("audit {server} photos --json {folder}", 1, "^error: --json {folder}: is a directory$"),
     ("audit {server} photos --quarantine {yaml}", 1, "not an entry of a quarantine log"),
-    ("audit {server} photos --world-size two", 1, "or numbers separated by commas such as 3,2,5"),
+    ("audit {server} photos --world-size two", 1, "or several separated by commas such as 3,2,5"),
     ("audit {server} photos --quarantine {folder}", 1, "^error: --quarantine {folder}: is a dir"),
     ("list {server} --token-file {folder}", 1, "^error: --token-file {folder}: is a directory$"),
     ("list {server} --tls-ca {folder}", 1, "^error: tls: ca {folder}: is a directory$"),

@@ -97,7 +97,7 @@ def test_the_page_has_the_figures_of_the_api(browser: Browser) -> None:
         for figure in ("50.0 %", "250 ms", "75 %", "3 batches", "14,808", "1,234"):
             assert figure in trainers
         (pipelines,), (bad,) = texts(browser, "#pipelines"), texts(browser, "#bad")
-        assert "; refused for its data: 1 batch, the last at " in pipelines
+        assert "; refused for their data: 1 batch, the last at " in pipelines
         assert SOURCE_ERROR.message in pipelines
         assert "label: int64[] (4 classes: cat, <b>dog</b>, owl, …)" in pipelines
         assert texts(browser, "#broken") == ["scans is not served: <b>no</b> file"]

@@ -51,7 +51,7 @@ def test_demo_leaves_a_folder_with_other_files_alone(tmp_path: Path, file: str) 
     path = tmp_path / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="has other files, and the demo writes a data set"):
+    with pytest.raises(ConfigError, match="has other files, and the demo writes its own"):
         run_demo(Console(), 1, tmp_path)
     assert [item for item in tmp_path.rglob("*") if item.is_file()] == [path]
     assert path.read_text() == "mine"

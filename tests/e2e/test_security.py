@@ -188,7 +188,7 @@ def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path) -> None:
     ]
     for options, problem in (
         (("--tls-ca", pki.ca, "--token-file", some_token), "needs the pattern '*'"),
-        (("--tls-ca", pki.untrusted_ca, "--token-file", all_token), "its certificate is refused"),
+        (("--tls-ca", pki.untrusted_ca, "--token-file", all_token), "its certificate is invalid"),
     ):
         refused = top(*options)
         assert refused.exit_code == 1, options

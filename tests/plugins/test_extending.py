@@ -38,7 +38,7 @@ DOORS = (
 
 @pytest.fixture
 def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The page's packages are on `sys.path`; gives the page's pipelines."""
+    """Puts the page's packages on `sys.path`; returns the page's pipelines."""
     code: dict[str, list[str]] = defaultdict(list)
     for block in doc_blocks.read("docs/extending.md"):
         code[block.language].append(block.code)
@@ -85,7 +85,7 @@ def test_an_engine_of_another_package_serves_its_source(pipelines: str, serve: A
 
 
 def test_check_imports_the_packages(pipelines: str, tmp_path: Path) -> None:
-    # A process of its own: in this one, TensorFlow is loaded before the packages are.
+    # A separate process: in this one, TensorFlow is loaded before the packages.
     (tmp_path / "data").mkdir()
     np.zeros((64, 3073), np.uint8).tofile(tmp_path / "data" / "0.fixed")
     file = tmp_path / "pipelines.yaml"
@@ -103,7 +103,7 @@ def test_check_imports_the_packages(pipelines: str, tmp_path: Path) -> None:
         command, check=False, env=environment, capture_output=True, text=True, timeout=200
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "walk: no sample is scanned, as a walk has none by index" in result.stdout
+    assert "walk: not scanned, because a source walk has no index" in result.stdout
 
 
 def test_a_transform_of_a_name_that_infeed_has_is_refused(

@@ -1,1 +1,1 @@
-"""Instruments of a server: metrics, status, previews and the dashboard, over HTTP."""
+"""Instruments of a server: metrics, status, previews and the dashboard over HTTP."""

@@ -2,10 +2,9 @@
 
     Σ over pipelines: batches/s that the trainers would take ÷ batches/s that one server makes
 
-Neither depends on the present number of servers, nor on other processes of the host: so an
-autoscaler that follows the value has a fixed point, and does not oscillate. Where the verdict on
-every job is that more servers would not help, those in use are enough. What a job needed counts no
-longer when its last rank has left.
+Neither rate depends on the current number of servers or on other processes of the host, so an
+autoscaler that follows the value reaches a fixed point instead of oscillating. If more servers
+would help no job, the servers in use are enough. A job stops counting when its last rank leaves.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from infeed.shared.report import RankReport, ServerReport
 from infeed.shared.verdict import Verdict
 
 UTILISATION = 0.85
-"""Share of its capacity at which a server should run: the rest is for uneven load."""
+"""Share of its capacity at which a server should run; the rest absorbs uneven load."""
 
 _SMOOTHING_SECONDS = 30.0
-"""Seconds: with fewer, noise of steps adds servers; with more, they come later."""
+"""Seconds: with fewer, noisy steps add servers; with more, servers are added later."""
 
 _DOWN_SECONDS = 300.0
-"""Seconds for which fewer servers must have been enough: with fewer, a training that pauses for a
+"""Seconds during which fewer servers must have been enough: with fewer, a job that pauses for a
 checkpoint loses servers; with more, idle servers stay longer."""
 
 _MAX_SERVERS = 1000.0
-"""The most that is desired: the steps of trainers are not verified."""
+"""An upper limit, because the steps that trainers report are not verified."""
 
 DESIRED_SERVERS = (
     "infeed_desired_servers",
@@ -43,7 +42,7 @@ JobVerdict = tuple[Collection[RankReport], int, Verdict]
 
 
 def enough_in_use(jobs: Iterable[JobVerdict]) -> int | None:
-    """Returns the number of servers in use, if more of them would help no job; None if unknown."""
+    """Returns the number of servers in use if more would help no job; None otherwise."""
     most = 0
     for ranks, world_size, verdict in jobs:
         may_help = verdict.cause is None or verdict.cause in HELPED_BY_SERVERS
@@ -55,7 +54,7 @@ def enough_in_use(jobs: Iterable[JobVerdict]) -> int | None:
 
 @dataclass(frozen=True)
 class Demand:
-    """The batches of a pipeline per second that a connected job would take; infinite: unknown."""
+    """Batches per second that a connected job would take from a pipeline; infinite if unknown."""
 
     pipeline: str
     rate: float
@@ -66,9 +65,9 @@ class DesiredServers:
 
     def __init__(self) -> None:
         self.value = 0
-        """Servers that are desired; 0 until something is known of a trainer, then at least 1."""
+        """Desired servers: 0 until a trainer's demand is known, then at least 1."""
         self._recent: list[tuple[float, dict[str, float]]] = []
-        """Times and smoothed shares by job of the last `_DOWN_SECONDS`; the largest sum counts."""
+        """Times and smoothed shares by job in the last `_DOWN_SECONDS`; the largest sum counts."""
         self._capacities: dict[str, float] = {}
 
     def update(
@@ -78,8 +77,8 @@ class DesiredServers:
         reports: Mapping[str, ServerReport],
         enough: int | None = None,
     ) -> None:
-        """Takes the demands of all connected jobs, the reports by pipeline, and what
-        `enough_in_use` returns."""
+        """Takes the demands of all connected jobs, the reports by pipeline, and the result of
+        `enough_in_use`."""
         for name, report in reports.items():
             known = capacity(report, alone=True)
             if known is not None and report.batches >= MIN_BATCHES:
@@ -109,6 +108,6 @@ class DesiredServers:
 
 
 def _at_most(most: float, shares: Mapping[str, float]) -> dict[str, float]:
-    """Returns the shares with a sum that is not larger."""
+    """Returns the shares, scaled down to a sum of at most `most`."""
     scale = min(1.0, most / max(math.fsum(shares.values()), 1e-9))
     return {job: scale * share for job, share in shares.items()}

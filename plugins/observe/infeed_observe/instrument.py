@@ -1,4 +1,4 @@
-"""The instrument of a server: metrics, status and previews, over HTTP."""
+"""The instrument of a server: metrics, status and previews over HTTP."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from infeed_server.serving.instrument import ConnectedTrainer, Instrument, Strea
 from infeed_server.version import VERSION
 
 _UPDATE_INTERVAL_SECONDS = 1.0
-"""Seconds: a longer interval makes figures older, a shorter one costs more."""
+"""Seconds: with more, figures are older; with fewer, they cost more."""
 
 
 class ServerInstrument(Instrument):
-    """Observes a server, and shows it at `--http` from the opening of its sources on."""
+    """Observes a server and shows it at `--http`, starting before its sources open."""
 
     def __init__(self, facts: Facts) -> None:
-        """Raises `ConfigError` for an address that cannot be used."""
+        """Raises `ConfigError` if the address cannot be used."""
         options = facts.options
         self.monitor = metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
         self.observer = Observer(facts, metrics)
@@ -64,8 +64,8 @@ class ServerInstrument(Instrument):
 
     @override
     def trace(self, opening: stream_pb2.StreamOpen, peer: str, /) -> StreamTracer:
-        """Traces where `opentelemetry-instrument` or the user has set a provider; else nothing is
-        imported."""
+        """Traces if `opentelemetry-instrument` or the user has set a provider; otherwise imports
+        nothing."""
         if sdk := sys.modules.get("opentelemetry.sdk.trace"):
             from opentelemetry.trace import get_tracer_provider  # noqa: PLC0415 - an extra
 
@@ -85,9 +85,8 @@ class ServerInstrument(Instrument):
 
 
 def shows_samples(options: ServerOptions) -> bool:
-    """Returns whether previews may show samples: to those alone that may read all of them. Without
-    tokens of its own, the control plane must be of this machine, and gRPC without authentication
-    too."""
+    """Returns whether previews may show samples, which is only safe if every HTTP client may read
+    all of them: with HTTP tokens, or on a loopback address if gRPC needs no authentication."""
     if options.http in (None, "off") or options.parent_token:
         return False
     if options.http_tokens:

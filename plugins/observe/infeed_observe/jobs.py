@@ -1,4 +1,4 @@
-"""Jobs: the trainers that are connected, by the job whose ranks they are, with their reports."""
+"""Jobs: the connected trainers, grouped by job, with their reports."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from infeed_observe.views import JobView, TrainerView, one_of_each_feed
 from infeed_server.serving.instrument import ConnectedTrainer
 
 _MIN_REPORT_INTERVAL_SECONDS = 0.5 * REPORT_INTERVAL_SECONDS
-"""Seconds from one report to the next that is taken: clocks differ."""
+"""Seconds between accepted reports: less than the trainers' interval, because clocks differ."""
 
 _REPORT_LIFE_SECONDS = 15.0
-"""Age from which a report counts no longer. A trainer reports every second, however long its steps
-are: it is stopped, or its connection hangs, and a proxy may keep its stream open for hours."""
+"""Age at which a report is dropped. A trainer reports every second, however long its steps take:
+without reports it is stopped or its connection hangs, and a proxy may keep its stream open."""
 
 _MAX_FEED_ID_CHARS = 8
 
 ReportOf = Callable[[str, float], ServerReport]
-"""Returns the report on at most this number of a pipeline's last seconds."""
+"""A function of a pipeline and a number of seconds: the report on at most its last seconds."""
 
 
 @dataclass(eq=False)
 class _Seat:
-    """A trainer's place in a job, and what it has reported. Equal jobs differ by their number."""
+    """A trainer's place in a job, and its last report. Equal jobs differ in their number."""
 
     trainer: ConnectedTrainer
     base: str
-    """What the ids of equal jobs begin with."""
+    """The part that the ids of equal jobs share."""
     number: int
     opened_at: float
     report: TrainerReport | None = None
-    """Its last report; None before the first, and when that is too old."""
+    """Its last report; None before the first, and once the last is too old."""
     report_at: float | None = None
     held_shares: Mapping[str, float] = field(default_factory=dict)
-    """Shares of the last seconds, by its last report."""
+    """Its stream's held time as shares of the last seconds, at its last report."""
     _held: SlidingWindow = field(default_factory=SlidingWindow)
 
     @property
@@ -48,7 +48,7 @@ class _Seat:
         return self.trainer.pipeline, self.base, self.number
 
     def on_report(self, report: TrainerReport, now: float) -> None:
-        """Keeps a report, and what the stream held meanwhile."""
+        """Keeps a report, and the stream's shares of held time up to it."""
         self.report, self.report_at = report, now
         counters = self.trainer.held()
         self._held.sample(now, counters)
@@ -81,7 +81,7 @@ class Jobs:
         self._lock = threading.Lock()
 
     def connect(self, trainer: ConnectedTrainer) -> None:
-        """Adds a stream: of the first equal job in which no other feed has the rank."""
+        """Adds a stream to the first equal job in which no other feed has its rank."""
         with self._lock:
             base = _base(trainer)
             taken = {
@@ -100,8 +100,8 @@ class Jobs:
             self._seats.pop(trainer, None)
 
     def on_report(self, trainer: ConnectedTrainer, report: TrainerReport) -> ServerReport | None:
-        """Keeps a trainer's report and returns the answer; None if the last one is too new, or the
-        trainer has left."""
+        """Keeps a trainer's report and returns the answer; None if it comes too soon after the last
+        one, or the trainer has left."""
         now = self._clock()
         with self._lock:
             seat = self._seats.get(trainer)
@@ -121,14 +121,14 @@ class Jobs:
         return replace(self._report_for(job), worst=worst)
 
     def drop_old_reports(self) -> None:
-        """Forgets reports that no other one has followed for long."""
+        """Drops each report that no later one has followed for `_REPORT_LIFE_SECONDS`."""
         limit = self._clock() - _REPORT_LIFE_SECONDS
         for seat in self._sorted():
             if seat.report_at is not None and seat.report_at <= limit:
                 seat.report = None
 
     def views(self, pipeline: str) -> list[JobView]:
-        """Returns the jobs of a pipeline, each with its report and its ranks."""
+        """Returns the jobs of a pipeline, with their reports and ranks."""
         seats = [seat for seat in self._sorted() if seat.trainer.pipeline == pipeline]
         now = self._clock()
         grouped = itertools.groupby(seats, key=lambda seat: seat.job)
@@ -146,13 +146,13 @@ class Jobs:
         ]
 
     def _sorted(self) -> list[_Seat]:
-        """Returns the streams in the order of jobs and ranks."""
+        """Returns the streams, sorted by job and rank."""
         with self._lock:
             seats = list(self._seats.values())
         return sorted(seats, key=lambda seat: (*seat.job, seat.trainer.rank))
 
     def _report_for(self, seats: Sequence[_Seat]) -> ServerReport:
-        """Returns the report on the time that the trainers of one job have reported on."""
+        """Returns the server's report on the period covered by the reports of a job's trainers."""
         reports = [seat.report for seat in seats if seat.report is not None]
         seconds = max((report.seconds for report in reports), default=0.0)
         report = self._server_report(seats[0].trainer.pipeline, seconds)

@@ -18,11 +18,11 @@ from infeed_observe.views import (
 )
 
 _MAX_BAD_SAMPLES = 100
-"""As one process has."""
+"""The limit of a single process, too."""
 
 
 def merge_views(views: Sequence[ProcessView]) -> ProcessView:
-    """Returns the view of all processes as one server; each pipeline is there once."""
+    """Returns the views of all processes as that of one server, with each pipeline once."""
     named: dict[str, list[PipelineView]] = defaultdict(list)
     for pipeline in chain.from_iterable(view.pipelines for view in views):
         named[pipeline.name].append(pipeline)
@@ -34,7 +34,7 @@ def merge_views(views: Sequence[ProcessView]) -> ProcessView:
 
 
 def merge_bad_samples(lists: Iterable[list[Document]]) -> list[Document]:
-    """Returns the last bad samples of all processes, each once with the sum of its counts."""
+    """Returns the last bad samples of all processes, each once, with its counts added up."""
     merged: dict[int, Document] = {}
     oldest_first = chain.from_iterable(map(reversed, lists))
     for sample in sorted(oldest_first, key=lambda sample: str(sample["time"])):
@@ -68,8 +68,8 @@ def _merge_pipeline(parts: Sequence[PipelineView]) -> PipelineView:
 
 
 def _merge_jobs(jobs: Iterable[JobView]) -> list[JobView]:
-    """Returns the jobs of a pipeline, whose ranks can be connected to different processes: as in
-    `Jobs.connect`, a trainer belongs to the first equal one in which no other feed has its rank."""
+    """Returns the jobs of a pipeline. Their ranks may be connected to different processes, so, as
+    in `Jobs.connect`, a trainer joins the first equal job in which no other feed has its rank."""
     seated: dict[tuple[str, int], list[TrainerView]] = defaultdict(list)
     reports: dict[tuple[str, int], dict[int, ServerReport]] = defaultdict(dict)
     first: dict[str, JobView] = {}

@@ -1,8 +1,7 @@
 """Metrics of a process: one registry, which counts events and reads values.
 
 A metric that counts is a row of `EVENTS`; one that is read is a call of `Metrics.expose`, as in
-`server_metrics.py`. The status reads its totals here too, so that `/api/v1` and `/metrics` have the
-same numbers.
+`server_metrics.py`. The status takes its totals from here too, so `/api/v1` and `/metrics` agree.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ _LABEL_VALUES = {
     "stage": get_args(Stage),
     "reason": get_args(Refusal),
 }
-"""The values of labels that are known beforehand: series with them are exposed from the start."""
+"""Labels whose values are known beforehand: their series are exposed from the start."""
 
 _PIPELINE = ("pipeline",)
 _GRPC_CALL = ("grpc_method", "grpc_status")
 _FAILED = "Slots of batches whose sample was bad, by action: raise, substitute or mask."
-_FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (not readable)."
+_FAULTS = "Batches refused for their data, by fault: changed, damaged or storage (unreadable)."
 _STAGES = "Seconds that one batch spent in each stage: read, transform, encode or send."
 _PARTS = "Samples in the sent batches of a mixture of at most 256 parts, by part."
 _UNLOGGED = "Bad samples that could not be written to the quarantine log."
 _DURATION = "Duration of ended calls."
-_BYTES = "Bytes of the messages that were {} in an ended call.".format
+_BYTES = "Bytes of the messages {} in an ended call.".format
 _SIZE = "grpc_server_call_{}_total_compressed_message_size_bytes".format
 
 
@@ -71,7 +70,7 @@ Event = tuple[Callable[..., Any], str, str, tuple[str, ...]]
 # The names of gRPC's proposal A66 in Prometheus' spelling; grpcio emits none by itself.
 EVENTS: tuple[Event, ...] = (
     (Gauge, "infeed_streams", "Open streams.", _PIPELINE),
-    (Counter, "infeed_batches", "Batches that were sent completely.", _PIPELINE),
+    (Counter, "infeed_batches", "Batches sent completely.", _PIPELINE),
     (Counter, "infeed_samples", "Samples in the sent batches.", _PIPELINE),
     (Counter, "infeed_part_samples", _PARTS, ("pipeline", "part")),
     (Counter, "infeed_sent_bytes", "Payload bytes of the sent batches.", _PIPELINE),
@@ -79,8 +78,8 @@ EVENTS: tuple[Event, ...] = (
     (Counter, "infeed_source_errors", _FAULTS, ("pipeline", "fault")),
     (Counter, "infeed_quarantine_failures", _UNLOGGED, _PIPELINE),
     (Counter, "infeed_calls", "Ended calls, by method and gRPC status.", ("method", "status")),
-    (Counter, "infeed_refused", "Calls that were refused, by reason.", ("reason",)),
-    (Counter, "grpc_server_call_started", "Calls that have begun.", ("grpc_method",)),
+    (Counter, "infeed_refused", "Refused calls, by reason.", ("reason",)),
+    (Counter, "grpc_server_call_started", "Started calls.", ("grpc_method",)),
     (_histogram(_STAGE_BUCKETS), "infeed_stage_seconds", _STAGES, ("pipeline", "stage")),
     (_histogram(_CALL_BUCKETS), "grpc_server_call_duration_seconds", _DURATION, _GRPC_CALL),
     (_histogram(_SIZE_BUCKETS), _SIZE("sent"), _BYTES("sent"), _GRPC_CALL),
@@ -93,13 +92,13 @@ class Metrics(Monitor):
     servers in one process have separate metrics."""
 
     def __init__(self, events: Sequence[Event] = EVENTS, **build: str) -> None:
-        """`build` has the labels of `infeed_build_info`."""
+        """`build` holds the labels of `infeed_build_info`."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         Info("infeed_build", "Versions of this process.", registry=self.registry).info(build)
         self._counted: dict[str, Any] = {}
         self._of_pipelines: list[tuple[Any, tuple[str, ...]]] = []
-        """The counted metrics of each pipeline, and their labels after the first, whose values are
+        """The counted metrics per pipeline, and their labels after `pipeline`, whose values are
         known beforehand."""
         for kind, name, text, labels in events:
             self._counted[name] = metric = kind(name, text, labels, registry=self.registry)
@@ -116,7 +115,7 @@ class Metrics(Monitor):
                 metric.labels(pipeline, *values)
 
     def totals(self) -> dict[str, dict[str, float]]:
-        """Returns by pipeline what has been counted so far, and `STAGE_seconds` of each stage."""
+        """Returns the counts so far by pipeline, with the time of each stage as `STAGE_seconds`."""
         totals: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for metric, _ in self._of_pipelines:
             for sample in (sample for family in metric.collect() for sample in family.samples):
@@ -145,8 +144,8 @@ class Metrics(Monitor):
 
 
 class ReadMetric(Collector):
-    """A metric whose values a quick function returns at every scrape: a counter if its name ends
-    with `_total`, else a gauge."""
+    """A metric whose values come from a quick function at every scrape: a counter if its name ends
+    with `_total`, otherwise a gauge."""
 
     def __init__(
         self, name: str, text: str, read: Callable[[], LabelledValues], *labels: str

@@ -1,4 +1,4 @@
-"""Missing ranks: jobs that have lacked a rank for a minute, and why that may be."""
+"""Missing ranks: jobs that have lacked a rank for a minute, with the possible reason."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from infeed_observe.views import JobView
 log = logging.getLogger(__name__)
 
 MISSING_SECONDS = 60.0
-"""Seconds after which a missing rank is named: ranks start and restart at different times."""
+"""Seconds before a missing rank is reported: with fewer, ranks that only start later are."""
 
 _MAX_NAMED = 4
-"""Ranks that are named: a job may have thousands."""
+"""Ranks named in a warning: a job may have thousands."""
 
 
 class MissingRanks:
@@ -22,11 +22,11 @@ class MissingRanks:
 
     def __init__(self) -> None:
         self.warnings: dict[str, str] = {}
-        """By the id of a job that lacks a rank for a minute, a line about it."""
+        """A line for each job that has lacked a rank for a minute, by the job's id."""
         self._since: dict[str, float] = {}
 
     def update(self, now: float, jobs: Mapping[str, Sequence[JobView]]) -> None:
-        """Takes the jobs of each pipeline; logs a warning that is new."""
+        """Takes the jobs of each pipeline; logs new warnings."""
         lacking = {
             job.id: (job, listed)
             for listed in jobs.values()
@@ -57,7 +57,7 @@ def _text(job: JobView, jobs: Sequence[JobView]) -> str:
         for rank in sorted(_ranks(other) & ranks):
             peers = " and ".join(sorted({_peer(part, rank) for part in (job, other)}))
             return f"{text}, and two trainers have rank {rank} ({peers}); give each its own rank"
-    return f"{text}; start it, or see in its log which servers it connects to"
+    return f"{text}; start it, or look in its log for the servers that it connects to"
 
 
 def _ranks(job: JobView) -> set[int]:
@@ -69,5 +69,5 @@ def _peer(job: JobView, rank: int) -> str:
 
 
 def _has_own_server(job: JobView) -> bool:
-    """Returns whether all trainers are on this host: each host of a job may have its server."""
+    """Returns whether all trainers are on this host: each host of a job may have its own server."""
     return all(trainer.peer == "unix" for trainer in job.trainers)

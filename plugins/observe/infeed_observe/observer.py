@@ -1,4 +1,4 @@
-"""Observer: what this process knows of its last seconds, its pipelines and its trainers."""
+"""Observer: what this process knows about its last seconds, its pipelines and its trainers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from infeed_server.serving.health import Readiness
 from infeed_server.version import VERSION
 
 _MAX_CLASSES = 3
-"""Classes of a field whose names the status has."""
+"""Classes of a field that the status names."""
 
 QUEUES = {
-    "queued_requests": "Requests that wait for their batch.",
-    "unsent_batches": "Batches in progress, and finished ones that are not sent yet.",
+    "queued_requests": "Requests waiting for their batch.",
+    "unsent_batches": "Batches in progress, and finished ones not sent yet.",
     "unsent_bytes": "Encoded size of the unsent batches.",
-    "window_bytes": "Bytes of batches that are kept for slower trainers.",
+    "window_bytes": "Bytes of batches kept for slower trainers.",
     "cache_bytes": "Bytes of the samples in the pipeline's cache.",
 }
-"""What an engine holds, for the status and metrics."""
+"""Contents of an engine, in the status and the metrics."""
 
 
 class Observer:
@@ -49,7 +49,7 @@ class Observer:
         facts.health.subscribe(lambda name, _: metrics.add_pipeline(name) if name else None)
 
     def engines(self) -> dict[str, Engine]:
-        """Returns the pipelines that are open, whose reports have begun."""
+        """Returns the engines of the open pipelines, and begins their reports."""
         engines = dict(self.facts.engines)
         for name, engine in engines.items():
             spec = engine.spec
@@ -58,7 +58,7 @@ class Observer:
         return engines
 
     def update(self) -> None:
-        """Renews all reports, and the status."""
+        """Renews all reports and the status."""
         engines, totals = self.engines(), self.metrics.totals()
         self.reports.update(totals)
         self.jobs.drop_old_reports()
@@ -69,7 +69,7 @@ class Observer:
         return self.status.to_json(self._view(self.engines(), self.metrics.totals()), readiness)
 
     def bad_samples(self, pipeline: str) -> list[Document] | None:
-        """Returns the last bad samples of a pipeline, the newest first; None without it."""
+        """Returns the last bad samples of a pipeline, newest first; None if it does not exist."""
         engine = self.facts.engines.get(pipeline)
         return engine.bad_samples() if isinstance(engine, RandomAccess) else None
 
@@ -104,7 +104,7 @@ class Observer:
 
 
 def queues(engine: Engine) -> dict[str, float]:
-    """Returns what an engine holds, by `QUEUES`."""
+    """Returns the contents of an engine, by the names of `QUEUES`."""
     figures, budget, name = engine.figures(), engine.budget, engine.spec.name
     unsent = {
         "unsent_batches": budget.held_batches(name),

@@ -1,4 +1,4 @@
-"""Pipeline reports: the last seconds of each pipeline of this server, renewed every second."""
+"""Pipeline reports: the last seconds of each of this server's pipelines, renewed every second."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _COUNTS = ("batches", "bytes", "python_samples", *SAMPLE_COUNTS)
 _TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
 
 _MIN_CORES = 0.01
-"""Available to a server on a host that others use fully: 0 would mean that it is unknown."""
+"""Cores available to a server whose host is fully used by others; 0 would mean unknown."""
 
 
 @dataclass
 class _Pipeline:
-    """One pipeline: its engine's counters, and what they were at the last `update`."""
+    """One pipeline: its engine, its last report, and its counters at the last `update`."""
 
     engine: Engine
     report: ServerReport
@@ -56,13 +56,13 @@ class PipelineReports:
         *,
         is_sequential: bool = False,
     ) -> None:
-        """Begins to report on a pipeline of this engine, unless it has begun."""
+        """Begins to report on a pipeline, unless it has begun before."""
         report = replace(self.process, is_sequential=is_sequential)
         with self._lock:
             self._pipelines.setdefault(pipeline, _Pipeline(engine, report))
 
     def update(self, totals: Mapping[str, Mapping[str, float]]) -> None:
-        """Makes the report of each pipeline, from its totals so far."""
+        """Makes the report of each pipeline from its totals so far."""
         now, used = self._clock(), {"cpu_seconds": usage.cpu_seconds()}
         if (idle := usage.idle_seconds()) is not None:
             used["idle_seconds"] = idle
@@ -87,7 +87,7 @@ class PipelineReports:
                 pipeline.report = self._report(pipeline, WINDOW_SECONDS)
 
     def report(self, pipeline: str, seconds: float = WINDOW_SECONDS) -> ServerReport:
-        """Returns the last ten seconds of a pipeline, or fewer, at the last `update`."""
+        """Returns the report on a pipeline's last ten seconds, or fewer, at the last `update`."""
         watched = self._pipelines[pipeline]
         if seconds >= watched.report.seconds:
             return watched.report
@@ -95,7 +95,7 @@ class PipelineReports:
             return self._report(watched, seconds)
 
     def _report(self, pipeline: _Pipeline, seconds: float) -> ServerReport:
-        """Returns the last report with the growth of the counters in another time."""
+        """Returns the last report, with the counters' growth in the last `seconds`."""
         seconds, grown = pipeline.window.difference(self._updated_at, pipeline.counters, seconds)
         times: dict[str, Any] = {name: max(0.0, grown.get(name, 0.0)) for name in _TIMES}
         counts: dict[str, Any] = {name: int(grown[name]) for name in _COUNTS}
@@ -110,7 +110,7 @@ class PipelineReports:
 
 
 def _available(report: ServerReport, idle_seconds: float | None) -> float:
-    """Returns the processors that the server used, and its share of those that were idle."""
+    """Returns the number of processors used by the server, plus its share of the idle ones."""
     if not report.seconds or idle_seconds is None:
         return 0.0
     used = report.cpu_seconds / report.seconds
@@ -119,9 +119,9 @@ def _available(report: ServerReport, idle_seconds: float | None) -> float:
 
 
 def _state_seconds(seconds: float, grown: Mapping[str, float]) -> dict[str, Any]:
-    """Returns the time in each state, of several batch sizes together, which add up to `seconds`.
-    While one of them works, the pipeline has a request, although others wait. The time of
-    repairs is time of the transforms, too."""
+    """Returns the time in each state for all batch sizes together, adding up to `seconds`. While
+    one size is at work, the pipeline has a request, even if other sizes wait for one. The time of
+    repairs also counts as time of the transforms."""
     active = {f"{state}_seconds": max(0.0, grown[f"{state}_seconds"]) for state in STATES}
     del active["no_request_seconds"]
     scale = min(1.0, seconds / max(sum(active.values()), 1e-9))

@@ -1,4 +1,4 @@
-"""Previews: a few samples of a pipeline as pictures, with where they come from."""
+"""Previews: a few samples of a pipeline as pictures, with their origin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from infeed_server.engines.capabilities import random_access
 MAX_SAMPLES = 8
 
 INTERVAL_SECONDS = 2.0
-"""Between two previews of a server: trainers must not notice them."""
+"""Seconds between two previews of a server: trainers must not notice them."""
 
 _BATCH_TIMEOUT_SECONDS = 20.0
 
@@ -30,11 +30,11 @@ _MAX_POSITION = 1 << 62
 
 
 class BusyError(Exception):
-    """There was a preview a moment ago, or there is one now."""
+    """A preview is being made, or was made a moment ago."""
 
 
 class Previews:
-    """Makes previews, one at a time; while one takes long, no other begins. Thread-safe."""
+    """Makes previews, one at a time, and refuses others meanwhile. Thread-safe."""
 
     def __init__(
         self, engines: Mapping[str, Engine], clock: Callable[[], float] = time.monotonic
@@ -45,16 +45,16 @@ class Previews:
         self._lock = threading.Lock()
 
     def make(self, pipeline: str, position: int) -> dict[str, Any]:
-        """Returns the samples from a position of the default order, for JSON. Raises `BusyError`,
-        `PipelineNotFoundError`, `InvalidRequestError` for a position or a pipeline without
-        previews, and the errors of a stream."""
+        """Returns the samples from a position of the default order on, for JSON. Raises
+        `BusyError`, `PipelineNotFoundError`, `InvalidRequestError` for a wrong position or a
+        pipeline without previews, and the errors of a stream."""
         engine = self._engines.get(pipeline)
         if engine is None:
             names = ", ".join(map(repr, self._engines)) or "none"
-            raise PipelineNotFoundError(f"there is no pipeline {pipeline!r}; there is: {names}")
+            raise PipelineNotFoundError(f"there is no pipeline {pipeline!r}; available: {names}")
         if not 0 <= position <= _MAX_POSITION:
             raise InvalidRequestError(f"position={position} must be from 0 to 2^62")
-        random_access(engine)  # another is read up to the position
+        random_access(engine)  # a sequential one would be read up to the position
         if self._clock() < self._next_at or not self._lock.acquire(blocking=False):
             raise BusyError
         try:
@@ -66,7 +66,7 @@ class Previews:
 
 
 def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
-    """Returns a small batch, which waits for its turn as a trainer does."""
+    """Returns a small batch, which waits its turn like a trainer's."""
     session = engine.open(slots, 0, Trainer())
     try:
         future = session.submit(Request(engine.spec.seed, position, slots, slots))
@@ -112,13 +112,13 @@ def _to_json(engine: Engine, batch: HostBatch) -> dict[str, Any]:
 
 
 _MAX_SIDE = 256
-"""Pixels; larger pictures are made smaller."""
+"""Pixels; larger pictures are reduced."""
 _MAX_VALUE_LENGTH = 60
 _MAX_VALUES = 8
 
 
 def data_url(pixels: Array) -> str:
-    """Returns a picture as a small PNG."""
+    """Returns a picture as the data URL of a small PNG."""
     stride = max(1, max(pixels.shape[:2]) // (2 * _MAX_SIDE))
     image = Image.fromarray(np.ascontiguousarray(pictures.to_uint8(pixels[::stride, ::stride])))
     image.thumbnail((_MAX_SIDE, _MAX_SIDE))
@@ -128,8 +128,8 @@ def data_url(pixels: Array) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Returns a value in a few characters: text or numbers; of encoded data the size, of many
-    numbers their type, shape and range."""
+    """Returns a value in a few characters: text or numbers, the size of encoded data, or the type,
+    shape and range of many numbers."""
     array = np.asarray(value)
     if isinstance(value, bytes):
         text = value.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Processes of one server: their health, status and metrics, requested over HTTP and merged."""
+"""Processes of one server: their health, status and metrics, read over HTTP and merged."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from infeed_server.serving.health import SHUTTING_DOWN, Readiness
 from infeed_server.version import VERSION
 
 _RESPONSE_TIMEOUT_SECONDS = 2.0
-"""Seconds: with fewer, a process under load counts as not ready; with more, one that hangs delays
-the restart of the others."""
+"""Seconds: with fewer, a busy process counts as not ready; with more, a hung one delays the restart
+of the others."""
 
 _NO_ANSWER: Document = {"server": {"ready": False, "reason": "it does not answer"}}
 
 
 class ServerProcesses(ParentInstrument, Collector):
-    """Shows several processes as one server at `--http`, at the last `update`; their metrics
-    have the label `process`.
+    """Shows several processes as one server at `--http`, as at the last `update`; their metrics
+    carry the label `process`.
 
-    The server is ready when at least one process serves and all that serve are ready; a pipeline,
-    when it is ready in all of them. A process that has exited gets no connections; one that hangs
-    still gets some, so it makes the server unready until it is killed (`hung`).
+    The server is ready if at least one process serves and all that serve are ready; a pipeline is
+    ready if it is ready in all of them. An exited process gets no connections; a hung one still
+    gets some, so it makes the server unready until it is killed (`hung`).
     """
 
     def __init__(self, facts: ProcessFacts, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises `ConfigError` for an address that cannot be used."""
+        """Raises `ConfigError` if the address cannot be used."""
         self._facts = facts
         self._clock = clock
         self._documents: dict[int, Document] = {}
-        """The status of each process that has answered, by its number."""
+        """The status of each process that answered, by the process's number."""
         self._silent_since: dict[int, float] = {}
-        """When each process that does not answer was first found silent."""
+        """The time at which each silent process was first found silent."""
         self.overall = Readiness(False, "no process serves yet")
         self.parts: dict[str, Readiness] = {}
         self.status = status = Status(clock)
@@ -71,7 +71,7 @@ class ServerProcesses(ParentInstrument, Collector):
         bodies = self._get_all("/api/v1/status", addresses)
         answers = {number: _document(body) for number, body in bodies.items()}
         self._documents = {number: answer for number, answer in answers.items() if answer}
-        now = self._clock()  # not before: both ends may have been stopped meanwhile
+        now = self._clock()  # after the answers: both ends may have been stopped meanwhile
         silent = answers.keys() - self._documents.keys()
         self._silent_since = {number: self._silent_since.get(number, now) for number in silent}
         self.parts = _parts(self._documents)
@@ -81,7 +81,7 @@ class ServerProcesses(ParentInstrument, Collector):
 
     @override
     def hung(self, seconds: float, /) -> list[int]:
-        """Returns the numbers of the processes that have not answered for so long."""
+        """Returns the numbers of the processes that have been silent for this time."""
         end = self._clock() - seconds
         return [number for number, since in self._silent_since.items() if since <= end]
 
@@ -101,7 +101,7 @@ class ServerProcesses(ParentInstrument, Collector):
         return self.status.to_json(self._view(), readiness)
 
     def bad_samples(self, pipeline: str) -> list[Document] | None:
-        """Returns the last bad samples of a pipeline, the newest first; None without it."""
+        """Returns the last bad samples of a pipeline, newest first; None if it does not exist."""
         path = f"/api/v1/pipelines/{quote(pipeline, safe='')}/bad-samples"
         documents = map(_document, self._get_all(path, self._facts.addresses()).values())
         lists = [answer["samples"] for answer in documents if answer and "samples" in answer]
@@ -115,7 +115,7 @@ class ServerProcesses(ParentInstrument, Collector):
         for number, body in self._get_all("/metrics", self._facts.addresses()).items():
             for family in text_string_to_metric_families(body or ""):
                 if family.name == DESIRED_SERVERS[0]:
-                    continue  # a process has the trainers of its own connections alone
+                    continue  # a process only knows its own connections
                 empty = Metric(family.name, family.documentation, family.type)
                 metric = merged.setdefault(family.name, empty)
                 for sample in family.samples:
@@ -127,7 +127,7 @@ class ServerProcesses(ParentInstrument, Collector):
         return ()  # the metrics are known only at a scrape
 
     def _get_all(self, path: str, addresses: list[str | None]) -> dict[int, str | None]:
-        """Returns the body from each process that serves; all are requested at once."""
+        """Returns the body from each process that serves, requesting all of them at once."""
         serving = {number: address for number, address in enumerate(addresses) if address}
         with ThreadPoolExecutor(max(1, len(serving))) as threads:
             get = partial(_get, path=path, token=self._facts.token)
@@ -147,7 +147,7 @@ def _parts(documents: dict[int, Document]) -> dict[str, Readiness]:
 
 
 def _overall(states: dict[int, Document], count: int) -> Readiness:
-    """Returns the readiness of `count` processes, from the state of each one that serves."""
+    """Returns the readiness of `count` processes from the states of those that serve."""
     if not states:
         return Readiness(False, f"none of {count} processes serves")
     exited = [str(number) for number in range(count) if number not in states]
@@ -161,7 +161,7 @@ def _overall(states: dict[int, Document], count: int) -> Readiness:
 
 
 def _document(body: str | None) -> Document | None:
-    """Returns the JSON object of a body; None for another one, such as an internal error."""
+    """Returns the JSON object in a body; None if there is none, as after an internal error."""
     try:
         document: Any = json.loads(body or "")
     except ValueError:
@@ -170,7 +170,7 @@ def _document(body: str | None) -> Document | None:
 
 
 def _get(address: str, path: str, token: str) -> str | None:
-    """Returns the body of the response; None without one, or for an error."""
+    """Returns the body of the response; None for an error, or without a response."""
     connection = http.client.HTTPConnection(address, timeout=_RESPONSE_TIMEOUT_SECONDS)
     try:
         connection.request("GET", path, headers={"authorization": f"Bearer {token}"})

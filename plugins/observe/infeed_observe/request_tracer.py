@@ -1,7 +1,7 @@
-"""Request tracer: the server's spans of the batches that a trainer has sampled.
+"""Request tracer: the server's spans for the batches that a trainer samples.
 
 The trainer decides which batches are traced: a request without a sampled trace context has no
-span. The sampler of the server's provider may choose fewer of them.
+span. The sampler of the server's provider may drop more.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class RequestTracer(StreamTracer):
 
     @override
     def begin(self, request: stream_pb2.BatchRequest, /) -> BatchSpan | None:
-        """Returns the span of a request, which is the child of the trainer's. None if the trace
-        context is malformed or not sampled, or the server's sampler drops it."""
+        """Returns the span of a request, a child of the trainer's span. None if the trace context
+        is malformed or not sampled, or the server's sampler drops it."""
         carrier = {"traceparent": request.traceparent, "tracestate": request.tracestate}
         parent = _PROPAGATOR.extract(carrier, Context())
         if not get_current_span(parent).get_span_context().trace_flags.sampled:

@@ -1,4 +1,4 @@
-"""Metrics of a server that are read at every scrape: each is one call of `expose`."""
+"""Metrics of a server that are read at every scrape, each by a call of `expose`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from infeed_server.runtime.certificate import tls_files
 from infeed_server.storage.stores import traffic
 
 _LIMIT = "Memory of the host, or the container's limit."
-_READY = "Whether the pipeline is ready: 1, or 0 for a reason that /readyz names."
+_READY = "Whether the pipeline is ready: 1, or 0, for the reason given by /readyz."
 _EXPIRY = "Unix time at which the certificate of --tls-cert expires."
 _WAIT = "Share of the last seconds that the slowest-fed rank spent waiting, 0 to 1."
 _STATE = (
-    "Seconds in which the pipeline waited for a request, a stream with room (no_budget), the "
-    "source or the transforms, or examined bad samples (repair)."
+    "Seconds of waiting for a request, room in a stream (no_budget), the source, the transforms, "
+    "or the repair of bad samples."
 )
 _ORIGIN = "Samples of started requests, by origin: computed, shared or recomputed."
-_CACHE = "Samples that were looked up in the cache, by result: hits or misses."
+_CACHE = "Samples looked up in the cache, by result: hits or misses."
 _PICTURES = "Pictures decoded for batches, by decoder: native or tensorflow."
-_REQUESTS = "Requests for bytes of objects in stores; obstore's own repetitions are not counted."
-_RECEIVED = "Bytes of objects that were received from stores."
+_REQUESTS = "Requests for objects' bytes from stores, without obstore's own retries."
+_RECEIVED = "Bytes of objects received from stores."
 
 
 def expose_server(observer: Observer) -> None:
-    """Exposes what an observer and its facts have."""
+    """Exposes the values of an observer and its facts."""
     facts, status, reports = observer.facts, observer.status, observer.reports
     budget, tls = facts.budget, tls_files(facts.options)
 
@@ -83,7 +83,7 @@ def _known(values: Mapping[tuple[str, ...], float | None]) -> LabelledValues:
 
 
 def _counts(figures: Figures, *, cache: bool) -> dict[str, float]:
-    """Returns the counts of the cache, by result, or the others, by origin."""
+    """Returns the cache's counts by result, or the other counts by origin."""
     return {
         count.removeprefix("cache_").removesuffix("_samples"): value
         for count, value in figures.sample_counts.items()

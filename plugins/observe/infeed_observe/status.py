@@ -1,4 +1,4 @@
-"""Status: the document of `/api/v1/status`, and the verdicts on the jobs of a server."""
+"""Status: the document of `/api/v1/status`, and the verdicts on a server's jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNKNOWN = Readiness(False, "")
 
 
 class Status:
-    """What is said of a server. `update` is called every second, the others on any thread."""
+    """The status of a server. `update` is called every second; other methods, on any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.pipelines: dict[str, PipelineView] = {}
@@ -31,7 +31,7 @@ class Status:
         return self._desired.value
 
     def update(self, view: ProcessView) -> None:
-        """Takes what is known now; renews `desired_servers` and what is said of missing ranks."""
+        """Takes the current view; renews `desired_servers` and the warnings of missing ranks."""
         self.pipelines = named = {pipeline.name: pipeline for pipeline in view.pipelines}
         jobs = [(name, job) for name, pipeline in named.items() for job in pipeline.jobs]
         self._desired.update(
@@ -40,13 +40,13 @@ class Status:
             {name: pipeline.report for name, pipeline in named.items()},
             enough_in_use((job.ranks, job.world_size, job.verdict) for _, job in jobs),
         )
-        # Some of several processes know a part of the ranks.
+        # One of several processes may know only a part of the ranks.
         whole = {name: one.jobs for name, one in named.items() if one.report.processes == 1}
         self._missing_ranks.update(self._clock(), whole)
 
     def to_json(self, view: ProcessView, readiness: Mapping[str, Readiness]) -> Document:
-        """Returns the document of `/api/v1/status`. `readiness` is by pipeline, and under "" of the
-        server."""
+        """Returns the document of `/api/v1/status`. `readiness` is by pipeline, with the server's
+        under ""."""
         pipelines = [
             {
                 **pipeline.to_json(),
@@ -69,7 +69,7 @@ class Status:
 
 
 def _worst_verdict(verdicts: list[Document]) -> Document:
-    """Returns the verdict on the job that waits most, as its job has it."""
+    """Returns the verdict on the job that waits most."""
     known = [verdict for verdict in verdicts if verdict["level"] != "unknown"]
     nothing = judge([], 1, []).to_json()
     return max(known or verdicts, key=lambda verdict: verdict["wait_share"], default=nothing)

@@ -1,4 +1,4 @@
-"""Usage of this process and its children: processor time, memory, and idle time of processors."""
+"""Usage of this process and its children: processor time and memory; idle time of processors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _UTIME, _STIME, _RSS = 11, 12, 21
 """Fields of /proc/PID/stat after the name of the command."""
 
 _IDLE, _IOWAIT = 4, 5
-"""Fields of a processor in /proc/stat."""
+"""Fields of a processor's line in /proc/stat."""
 
 
 def cpu_seconds() -> float:
-    """Returns the processor time of this process, and of its children that run or have ended."""
+    """Returns the processor time of this process and of its children, running or ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     _, *running = _processes(os.getpid())
     ticks = sum(int(process[_UTIME]) + int(process[_STIME]) for process in running)
@@ -29,8 +29,8 @@ def cpu_seconds() -> float:
 
 
 def idle_seconds() -> float | None:
-    """Returns the time that the processors of this process's mask were idle, summed over them;
-    None where the host does not say."""
+    """Returns the total idle time of the processors in this process's mask; None if the host does
+    not show it."""
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     lines = map(str.split, _read(_PROC / "stat").splitlines())
     idle = [int(line[_IDLE]) + int(line[_IOWAIT]) for line in lines if line and line[0] in names]
@@ -43,7 +43,7 @@ def resident_bytes() -> int:
 
 
 def _processes(pid: int) -> Iterator[list[str]]:
-    """Yields the fields of a process and of all below it; nothing of one that has ended."""
+    """Yields the fields of a process and its descendants, except those that have ended."""
     if text := _read(_PROC / str(pid) / "stat"):
         yield text.rpartition(")")[2].split()
     tasks = _PROC / str(pid) / "task"
@@ -60,7 +60,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _read(path: Path | str) -> str:
-    # Each second, a file of each thread is read: without the layers of text and paths.
+    # A file of each thread is read every second, so without the cost of text and path layers.
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             return file.read().decode()

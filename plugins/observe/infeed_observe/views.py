@@ -1,6 +1,6 @@
-"""Views: what a process knows of itself, its pipelines and its trainers at one moment.
+"""Views: what a process knows about itself, its pipelines and its trainers at one moment.
 
-`to_json` makes the documents of `/api/v1/status`, and `from_json` reads them, of other processes.
+`to_json` makes the documents of `/api/v1/status`; `from_json` reads those of other processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TrainerView:
     sent_position: int | None
     report_age_seconds: float | None
     report: TrainerReport | None
-    """Its last report; None before the first, and when that is too old."""
+    """Its last report; None before the first, and once the last is too old."""
 
     def to_json(self) -> Document:
         report = self.report
@@ -43,20 +43,20 @@ class TrainerView:
 
 @dataclass(frozen=True)
 class JobView:
-    """The connected trainers that are ranks of one job."""
+    """The connected ranks of one job."""
 
     id: str
-    """A readable name; the number at its end tells equal jobs apart."""
+    """A readable name; its final number tells equal jobs apart."""
     seed: int
     batch_size: int
     world_size: int
     report: ServerReport
     trainers: list[TrainerView]
-    """By rank; of a feed with several streams, the one with the newest report."""
+    """Sorted by rank; a feed with several streams is there with its newest report."""
 
     @property
     def base(self) -> str:
-        """The id of equal jobs without the number."""
+        """The id without the number that tells equal jobs apart."""
         return self.id.rpartition("-")[0]
 
     @property
@@ -83,7 +83,7 @@ _JOBS = TypeAdapter(list[JobView])
 
 @dataclass(frozen=True)
 class PipelineView:
-    """A served pipeline. `spec` has the keys of the status that never change."""
+    """A served pipeline. `spec` holds the keys of the status that never change."""
 
     name: str
     spec: Document
@@ -126,7 +126,7 @@ class PipelineView:
 
 @dataclass(frozen=True)
 class ProcessView:
-    """A process. `server` has the keys of the status."""
+    """A process. `server` holds the status's keys about the server."""
 
     server: Document
     pipelines: list[PipelineView]
@@ -139,7 +139,7 @@ class ProcessView:
 
 
 def one_of_each_feed(trainers: Iterable[TrainerView]) -> list[TrainerView]:
-    """Returns by rank the stream with the newest report of each feed, which may have several."""
+    """Returns the stream with the newest report of each feed, sorted by rank."""
     newest: dict[str, TrainerView] = {}
     for trainer in sorted(trainers, key=_report_age):
         newest.setdefault(trainer.feed, trainer)

@@ -35,16 +35,16 @@ _MAX_LISTED = 8
 """Samples that an error lists."""
 
 _SLOW_SECONDS = 60.0
-"""Seconds of waiting after which a request in progress is logged: fewer log what is only slow."""
+"""Seconds after which a request in progress is logged: with fewer, slow but healthy ones are."""
 
 _WORKER = f"{Worker.__module__}:{Worker.__name__}"
 
 
 class Backend:
-    """Calls methods of `Worker`: one on a thread of the server, or in several processes."""
+    """Calls the methods of `Worker`, on one thread of the server or in several processes."""
 
     def __init__(self, label: str, processes: int, options: DatasetOptions | None = None) -> None:
-        """`label` names the code in messages. Raises `SourceError` without enough processes."""
+        """`label` names the code in messages. Raises `SourceError` if a process cannot start."""
         self.label = label
         self._workers = max(1, processes)
         self.meter = WorkMeter(self._workers)
@@ -65,7 +65,7 @@ class Backend:
 
     def infer(self, request: Request) -> tuple[Field, ...]:
         """Returns the fields of samples or results. Raises as `open` does."""
-        remedy = "; declare the fields, so that none is read at start: fields: ..."
+        remedy = "; declare the fields, so that no sample is read at start: fields: ..."
         fields: tuple[Field, ...] = self._submit("infer", request, remedy=remedy)()
         return fields
 
@@ -101,13 +101,12 @@ class Backend:
             begun[:] = [(time.monotonic(), pid)]
 
         def wait() -> Any:
-            # Not by the answer's timeout: the error of the user's code may be a TimeoutError.
+            # Not `answer.result(timeout)`: the user's code may itself raise a TimeoutError.
             while not futures.wait([answer], _SLOW_SECONDS).done:
                 for began, pid in begun:
                     if (seconds := time.monotonic() - began) >= _SLOW_SECONDS / 2:
                         log.warning(
-                            "%s: process %d has worked on it for %.0f s and has not returned; "
-                            "batches wait",
+                            "%s: process %d has worked for %.0f s without returning; batches wait",
                             *(subject, pid, seconds),
                         )
             with self._errors(task, remedy):
@@ -124,16 +123,16 @@ class Backend:
         try:
             yield
         except PoolClosedError:
-            text = f"{self.label} is not read any more: the server is shutting down"
+            text = f"{self.label} is no longer read: the server is shutting down"
         except WorkerEndedError as error:
             text = (
-                f"each worker process that {task} ended, the last of {1 + MAX_REPEATS} with "
-                f"{error}; its own output may say why{remedy}"
+                f"all {1 + MAX_REPEATS} worker processes that {task} ended, the last with "
+                f"{error}; see its output for the reason{remedy}"
             )
         except OSError as error:
             text = (
-                f"no worker process of {self.label} can be started: {error.strerror}; give fewer "
-                "processes, or raise the limits of open files and of processes"
+                f"cannot start a worker process of {self.label}: {error.strerror}; reduce "
+                "processes, or raise the limits on open files and processes"
             )
         else:
             return
@@ -141,8 +140,8 @@ class Backend:
 
 
 class _ThreadRunner:
-    """Makes the worker and answers all requests on one thread of its own. Few data sets are made
-    for several threads, and SQLite's only for the thread that made them."""
+    """Makes the worker and answers all requests on one thread: few data sets are thread-safe, and
+    an SQLite connection works only on the thread that opened it."""
 
     def __init__(self, options: DatasetOptions | None) -> None:
         self._thread = DaemonExecutor("infeed-python")

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class DaemonExecutor:
-    """Runs calls in turn, for which a process that exits does not wait. Thread-safe."""
+    """Runs calls in turn; a process that exits does not wait for them. Thread-safe."""
 
     def __init__(
         self,
@@ -20,7 +20,7 @@ class DaemonExecutor:
         on_start: Callable[[], None] = lambda: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Starts a thread of each name, which calls `on_start` first and `on_end` after `close`.
+        """Starts a thread per name; each calls `on_start` first and `on_end` after `close`.
         Raises `RuntimeError` if one cannot be started."""
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class DaemonExecutor:
         return future
 
     def close(self) -> None:
-        """Ends the threads after the calls that were submitted, without waiting for them."""
+        """Ends the threads after the submitted calls, without waiting for them."""
         with self._lock:
             self.closed = True
         for _ in self.threads:
@@ -58,6 +58,6 @@ class DaemonExecutor:
             future, function, arguments = call
             try:
                 future.set_result(function(*arguments))
-            except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+            except BaseException as error:  # noqa: BLE001 - `result` raises it
                 future.set_exception(error)
         self._on_end()

@@ -23,21 +23,21 @@ from infeed_server.storage.faults import is_storage_fault, retry_faults
 _METHODS = ("__len__", "__getitem__")
 
 _ATTRIBUTES = ("fingerprint", "_fingerprint")
-"""An attribute or method of the object; Hugging Face's data sets have the second."""
+"""Attributes or methods that identify the data; Hugging Face's data sets have the second."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _WITHOUT_IDENTITY = ("builtins", "numpy")
-"""Packages of types whose `repr` abbreviates the content, or is as long as it."""
+"""Packages whose types have a `repr` that abbreviates the content or repeats all of it."""
 
 
 def is_fault(error: BaseException) -> bool:
-    """Returns whether an error of the user's code is one of reading."""
+    """Returns whether an error of the user's code is a failure to read."""
     return isinstance(error, SourceError) or is_storage_fault(error)
 
 
 def load_target(target: Any, label: str) -> tuple[Any, Any]:
-    """Returns the object or function that `module:attr` names or is, and what has its code."""
+    """Returns the target, loaded if it is a `module:attr`, and the object that has its code."""
     if not isinstance(target, str):
         return target, target if hasattr(target, "__qualname__") else type(target)
     with user_errors(f"the module of {label}", ConfigError):
@@ -45,7 +45,7 @@ def load_target(target: Any, label: str) -> tuple[Any, Any]:
 
 
 def make_dataset(target: Any, label: str) -> Any:
-    """Returns the data set itself: the object, or what the function returns."""
+    """Returns the data set: the target itself, or what it returns if it is a function."""
     made = target
     if callable(target) and not _is_indexed(target):
         with user_errors(label):
@@ -54,13 +54,12 @@ def make_dataset(target: Any, label: str) -> Any:
         return made
     raise ConfigError(
         f"{label} {'is' if made is target else 'returned'} a {type(made).__name__}, without "
-        f"{' or '.join(_METHODS)}; what can only be iterated over is served as a tf.data.Dataset: "
-        "source: {dataset: ...}"
+        f"{' or '.join(_METHODS)}; serve an iterable as a tf.data.Dataset: source: {{dataset: ...}}"
     )
 
 
 def checked_length(dataset: Any, label: str) -> int:
-    """Returns its length. Raises `UserCodeError`, and `SourceError` for an empty data set."""
+    """Returns the length. Raises `UserCodeError`, and `SourceError` for an empty data set."""
     with user_errors(f"{label}.__len__"):
         length = len(dataset)
     if not length:
@@ -69,7 +68,7 @@ def checked_length(dataset: Any, label: str) -> int:
 
 
 def dataset_identity(dataset: Any, label: str) -> str:
-    """Returns the object's own identity. Raises `ConfigError`, and all that its methods raise."""
+    """Returns the object's own identity. Raises `ConfigError`, and any error of its methods."""
     for name in _ATTRIBUTES:
         value = getattr(dataset, name, None)
         if callable(value):
@@ -78,8 +77,8 @@ def dataset_identity(dataset: Any, label: str) -> str:
             return f"{name} {value!r}"
         if value is not None:
             raise ConfigError(
-                f"the {name} of {label} is a {type(value).__name__}, not text, bytes or an "
-                "integer; or declare identity: ..."
+                f"the {name} of {label} is a {type(value).__name__}; make it text, bytes or an "
+                "integer, or declare identity: ..."
             )
     return f"repr {_own_repr(dataset, label)}"
 
@@ -89,34 +88,34 @@ def _is_indexed(value: Any) -> bool:
 
 
 def _own_repr(dataset: Any, label: str) -> str:
-    """Returns `repr(dataset)`, if it tells one data set from another, as Grain's sources do."""
+    """Returns `repr(dataset)` if it identifies the data, as that of Grain's sources does."""
     kind: Any = type(dataset)
     if kind.__repr__ is object.__repr__:
         reason = f"a {kind.__name__} has no repr of its own"
     elif _ADDRESS.search(text := repr(dataset)):
-        reason = "its repr has a memory address, which changes with each start"
+        reason = "its repr contains a memory address, which changes at each start"
     elif kind.__module__.partition(".")[0] in _WITHOUT_IDENTITY:
         reason = f"the repr of a {kind.__name__} does not identify its content"
     else:
         return text
     raise ConfigError(
         f"{label} has no identity: it has neither fingerprint nor _fingerprint, and {reason}; "
-        "declare one, which you change with the data: identity: v1"
+        "declare one and change it with the data: identity: v1"
     )
 
 
 Slowest: TypeAlias = tuple[float, int]
-"""Seconds and index of the sample that took longest; 0.0: unknown."""
+"""Seconds and index of the slowest sample; 0.0 seconds if unknown."""
 
 Use: TypeAlias = Callable[[int, int, Any], None]
-"""A function of a row, an index, and the sample that was read. Repeated after a storage fault."""
+"""A function of a row, an index and a sample; called again after a storage fault."""
 
 _NO_ELEMENT = object()
 
 
 @dataclass(frozen=True)
 class DatasetOptions:
-    """A data set, `module:attr` or the object or function itself, and its options."""
+    """A data set and its options. `target` is a `module:attr`, or the object or function itself."""
 
     target: Any
     label: str
@@ -134,7 +133,7 @@ class Description:
 
 
 class UserDataset:
-    """An opened data set. It and its object are used by one thread."""
+    """An opened data set, used by one thread like the object in it."""
 
     def __init__(self, options: DatasetOptions) -> None:
         """Raises `ConfigError`, `SourceError` for an empty data set, and `UserCodeError`."""
@@ -153,8 +152,8 @@ class UserDataset:
         self.description = Description(length, digest)
 
     def read_each(self, indices: Sequence[int], use: Use) -> Slowest:
-        """Calls `use` with each element before it reads the next, which may use its memory again.
-        Raises `UserCodeError`, and `SourceError` for a storage fault that remains after retries."""
+        """Calls `use` with each element before it reads the next, which may reuse its memory.
+        Raises `UserCodeError`, and `SourceError` for a storage fault that outlasts the retries."""
         if self._get_many is None:
             return use_each(self._label, indices, lambda row: self._get_one(indices[row]), use)
 
@@ -187,7 +186,7 @@ class UserDataset:
 
 
 def use_each(label: str, indices: Sequence[int], get: Callable[[int], Any], use: Use) -> Slowest:
-    """Calls `use` with what `get` returns for each row, repeatedly after storage faults."""
+    """Calls `use` with the result of `get` for each row, again after a storage fault."""
     slowest = (0.0, 0)
 
     def use_one(row: int, index: int) -> None:

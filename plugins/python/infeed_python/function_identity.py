@@ -1,4 +1,4 @@
-"""The identity of a user's function: its name, its code and the plain values that it holds."""
+"""The identity of a user's function: its name, its code and the plain values in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from infeed_server.config.code_digest import code_digest
 
 _PLAIN = (str, bytes, int, float, bool, type(None))
-"""Types of values whose `repr` is the same in every process."""
+"""Types whose values have the same `repr` in every process."""
 
 
 def qualified_name(function: Any) -> str:
@@ -21,11 +21,11 @@ def qualified_name(function: Any) -> str:
 
 
 def function_identity(function: Any, name: str = "") -> dict[str, Any]:
-    """Returns JSON values that change when what the function does may have changed. The values it
-    holds are a partial's arguments, a closure's variables or an object's attributes, if they are
-    numbers, text or functions: others have no form that is the same in every process. `name` is the
-    `module:attr` by which the function was loaded; the module's code is covered too. Globals are
-    covered as far as that code sets them."""
+    """Returns JSON values that change when the function's behaviour may have changed. They cover
+    its code, and the numbers, text and functions in a partial's arguments, a closure's variables
+    or an object's attributes: other values have no form that is the same in every process. If the
+    function was loaded by `name`, a `module:attr`, they also cover the module's code, and so the
+    globals that it sets."""
     identity = _identity(function, frozenset())
     module = sys.modules.get(name.partition(":")[0])
     if module is not None:
@@ -34,7 +34,7 @@ def function_identity(function: Any, name: str = "") -> dict[str, Any]:
 
 
 def opaque_parts(function: Any) -> str:
-    """Returns which part of a function its identity does not cover; empty if it covers all."""
+    """Returns a part of the function that its identity does not cover; empty if there is none."""
     return _opaque_parts(function, set())
 
 
@@ -100,7 +100,7 @@ def _layers(function: Any) -> Iterator[Any]:
 
 
 def _held_values(layer: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields the values in a partial, a closure or an object's attributes, with their names."""
+    """Yields the names and values in a partial, a closure or an object's attributes."""
     if isinstance(layer, functools.partial):
         yield from enumerate(layer.args)
         yield from sorted(layer.keywords.items())

@@ -1,6 +1,6 @@
-"""The user's functions of samples in Python: loading, random generators, results.
+"""The user's Python functions of samples: loading, random generators, results.
 
-They run where samples are read, in a thread or in worker processes. Needs no TensorFlow.
+They run where samples are read, on a thread or in worker processes, and need no TensorFlow.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from infeed_server.config.importer import load
 from infeed_server.config.user_errors import user_errors
 
 Parts = Mapping[str, Any]
-"""A sample as a function gets it: NumPy arrays, scalars of NumPy, and bytes."""
+"""A sample as a function gets it: NumPy arrays, NumPy scalars and bytes."""
 
 _MAX_LOADED = 64
-"""Chains of functions that a process keeps; a worker has the chains of its pipeline."""
+"""Chains of functions that a process keeps loaded; a worker needs those of its pipeline."""
 
 
 @dataclass(frozen=True)
 class FunctionOptions:
-    """A function, its place among the transforms, the number of its draws if it is random, and the
-    fields of its results if declared. `identity` is a hash of its code as the server found it."""
+    """A function, its index among the transforms, its draw number if it is random, and its result's
+    fields if declared. `identity` is a hash of the code that the server loaded."""
 
-    target: Any = field(hash=False)  # which may have no hash
+    target: Any = field(hash=False)  # it may not be hashable
     label: str
     ordinal: int
     draw: int | None
@@ -58,18 +58,18 @@ def identity_digest(function: Any, name: str) -> str:
 
 
 def random_generator(key: Array, draw: int) -> np.random.Generator:
-    """Returns the generator of a sample's key, of 128 bits, and a number of draws. Its counter
-    starts at the number in the highest of four words: no two streams meet."""
+    """Returns the generator for a sample's 128-bit key and a draw number. The number is the highest
+    of the counter's four words, so no two streams overlap."""
     words = np.asarray(key, np.int64).view(np.uint64)
     counter = np.array([0, 0, 0, draw], np.int64).view(np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=counter))
 
 
 class LoadedFunctions:
-    """Functions that are applied one after the other, loaded in this process."""
+    """Functions loaded in this process, applied one after the other."""
 
     def __init__(self, functions: Sequence[FunctionOptions]) -> None:
-        """Raises `SourceError` for a function that is not the one that the server found."""
+        """Raises `SourceError` if a function differs from the one that the server loaded."""
         self._functions = [(options, _load(options)) for options in functions]
         self.stages = ", ".join(options.stage for options in functions)
         self.place = (
@@ -84,15 +84,15 @@ class LoadedFunctions:
             return fit_parts(result, fields)
 
     def inspect(self, sample: Parts, number: int) -> dict[str, Value]:
-        """Returns the result, to find its fields. Raises `ConfigError` if two calls differ."""
+        """Returns the result, which shows its fields. Raises `ConfigError` if two calls differ."""
         key = np.array([0, number], np.int64)
         first, second = (to_values(self._apply(sample, key)) for _ in range(2))
         for name, value in first.items():
             if name not in second or not _equal(value.array, second[name].array):
                 raise ConfigError(
                     f"two calls with sample {number} and the same random numbers differ in the "
-                    f"field {name!r}; such a batch is not reproducible. Write the function as "
-                    "f(sample, rng), draw from rng only, and keep nothing between calls",
+                    f"field {name!r}, so a batch is not reproducible. Write the function as "
+                    "f(sample, rng), draw only from rng, and keep no state between calls",
                     at=self.place,
                 )
         return first
@@ -121,7 +121,7 @@ def load_functions(functions: tuple[FunctionOptions, ...]) -> LoadedFunctions:
 
 
 def as_parts(arrays: Mapping[str, Any]) -> Parts:
-    """Returns arrays as a function gets them: without dimensions, a scalar of NumPy or bytes."""
+    """Returns arrays as a function gets them: one without dimensions is a NumPy scalar or bytes."""
     return {
         name: array[()] if isinstance(array, np.ndarray) else array
         for name, array in arrays.items()
@@ -130,7 +130,7 @@ def as_parts(arrays: Mapping[str, Any]) -> Parts:
 
 @contextmanager
 def _after(stage: str) -> Iterator[None]:
-    """Adds the stage to errors of results."""
+    """Names the stage in errors about a result."""
     try:
         yield
     except UnfitError as error:
@@ -144,7 +144,7 @@ def _load(options: FunctionOptions) -> Callable[..., Any]:
         with user_errors(f"the module of {options.label}", InfeedError):
             function: Callable[..., Any] = load(options.target)
     except InfeedError as error:
-        # No sample is bad because a replaced worker cannot load the function.
+        # No sample is bad just because a new worker cannot load the function.
         raise SourceError(
             f"a new worker process cannot load {options.label}: {error.message}", at=options.place
         ) from error
@@ -158,7 +158,7 @@ def _load(options: FunctionOptions) -> Callable[..., Any]:
 
 
 def _to_parts(options: FunctionOptions, result: Any) -> Parts:
-    """Returns what a function returned as arrays. Raises also what its values raise."""
+    """Returns a function's result as arrays. Raises `UnfitError`, and any error of its values."""
     if not isinstance(result, Mapping):
         raise UnfitError(
             f"is a {type(result).__name__}; {options.label} must return a dict of field name → "
@@ -171,7 +171,7 @@ def _to_parts(options: FunctionOptions, result: Any) -> Parts:
 
 
 def _equal(one: Array, other: Array) -> bool:
-    """Returns whether the bits are equal, of NaN too."""
+    """Returns whether the bits are equal, including those of NaNs."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     return (

@@ -35,10 +35,10 @@ from infeed_server.transforms.graph_nodes import random_nodes
 class Map(RandomTransform):
     """Calls your own function with a sample, a dict of field → tensor; uses the dict it returns.
 
-    It is called with `(sample, key)` if `keyed`, else with `(sample)`. The key is int64[2],
-    different for every (seed, epoch, sample, name of draws). It can be the `seed` of every
-    `tf.random.stateless_*` and `tf.image.stateless_*` function. With `python`, the sample has NumPy
-    arrays, and instead of the key the function gets a `numpy.random.Generator` made from it.
+    The function gets `(sample, key)` if `keyed`, else `(sample)`. The key is an int64[2] that
+    differs for every (seed, epoch, sample, name of draws); pass it as the `seed` of any
+    `tf.random.stateless_*` or `tf.image.stateless_*` function. With `python`, the sample holds
+    NumPy arrays, and a `numpy.random.Generator` made from the key takes its place.
 
     Result: fields of the function's result.
 
@@ -48,20 +48,20 @@ class Map(RandomTransform):
     shorthand: ClassVar[str | None] = "function"
 
     function: Annotated[str | Callable[..., Any], AfterValidator(check_code_name)]
-    """The function; in Python it may be the function itself."""
+    """The function, as `module:attr`; in Python, also the function itself."""
     keyed: bool | None = None
-    """Whether the function gets the sample's key; by default, if it has a second positional
-    parameter that has no default or is named `key` (with `python`: `rng`)."""
+    """Whether the function gets the sample's key; by default, if its second positional parameter
+    has no default or is named `key` (with `python`: `rng`)."""
     python: bool = False
-    """Whether the function is one of NumPy arrays, called in Python: see below."""
-    # Aliases, since `fields` and `identity` are also names of methods.
+    """Whether the function takes NumPy arrays and runs in Python: see below."""
+    # Aliases, because `fields` and `identity` are methods.
     result_fields: DeclaredFields | None = Field(None, alias="fields")
-    """With `python`: fields of the result; by default as eight samples have them."""
+    """With `python`: fields of the result; by default, inferred from eight samples."""
     declared_identity: Annotated[str, Field(min_length=1)] | None = Field(None, alias="identity")
-    """With `python`: text that is part of the fingerprint, for what the code does not show."""
+    """With `python`: text added to the fingerprint, for what the code does not show."""
     processes: Annotated[int, Field(ge=0, le=256)] | None = None
-    """With `python`, behind any source but `python`: worker processes that call the function; by
-    default none, but one thread of the server."""
+    """With `python`, after any source except `python`: worker processes that call the function; by
+    default none: one thread of the server calls it."""
 
     @model_validator(mode="after")
     def _check_python(self) -> Self:
@@ -71,11 +71,11 @@ class Map(RandomTransform):
             ("processes", self.processes),
         ):
             if value is not None and not self.python:
-                raise ValueError(f"{name}: only a function in Python has it; add python: true")
+                raise ValueError(f"{name}: only for a function in Python; add python: true")
         if self.processes and not isinstance(self.function, str):
             raise ValueError(
-                "worker processes load the function by its name; give function: as module:attr, or "
-                "leave out processes"
+                "worker processes load the function by name; write function: as module:attr, or "
+                "omit processes"
             )
         return self
 
@@ -104,7 +104,7 @@ class Map(RandomTransform):
             for ordinal, step in maps:
                 if step.processes is not None:
                     raise ConfigError(
-                        "the function runs where the python source is read; give source.processes "
+                        "the function runs where the python source is read; set source.processes "
                         "instead",
                         at=("transforms", ordinal, self.name, "processes"),
                     )
@@ -118,7 +118,7 @@ class Map(RandomTransform):
     def apply(self, sample: Sample, key: Key) -> Sample:
         assert not self.python
         function = self._load_function()
-        # Not converted in eager execution, which reruns one sample to find what it raises.
+        # Not converted in eager execution, which reruns one sample to find its error.
         converted = function
         if not tf.executing_eagerly():
             converted = tf.__internal__.autograph.tf_convert(function, _autograph_context())
@@ -127,7 +127,7 @@ class Map(RandomTransform):
         try:
             returned = converted(*arguments)
         except Exception as error:  # the user's code may raise anything
-            # The rerun of one sample is repeated after a fault.
+            # After a storage fault, the sample is rerun again.
             if tf.executing_eagerly() and is_storage_fault(error):
                 raise
             raise self._user_error(error) from error
@@ -145,20 +145,20 @@ class Map(RandomTransform):
         identity = function_identity(function, self._module_name)
         identity["draw"] = self.draw_name if self._takes_key(function) else None
         if self.python:
-            # NumPy keeps the bits of its generators, but not of its distributions.
+            # NumPy's generators keep their bits in later versions; its distributions may not.
             fields = [str(field) for field in declared_fields(self.result_fields) or ()]
             identity |= {"python": self._own_identity(function), "numpy": np.__version__}
             identity |= {"fields": [*(self.result_fields or ()), *fields]}
         return {self.name: identity}
 
     def function_options(self, ordinal: int, *, by_name: bool) -> FunctionOptions:
-        """Returns what a thread or process needs to call the function in Python. `by_name`: it runs
-        in another process. Raises `ConfigError` and `UserCodeError`."""
+        """Returns what a thread or process needs to call the function in Python. `by_name`: another
+        process loads it. Raises `ConfigError` and `UserCodeError`."""
         with within("transforms", ordinal):
             if by_name and not isinstance(self.function, str):
                 raise self.error(
-                    "worker processes load the function by its name; give it as module:attr, or "
-                    "leave out the source's processes"
+                    "worker processes load the function by name; write it as module:attr, or omit "
+                    "the source's processes"
                 )
             function = self._load_function()
         return FunctionOptions(
@@ -175,14 +175,14 @@ class Map(RandomTransform):
         return self.function if isinstance(self.function, str) else ""
 
     def _own_identity(self, function: Callable[..., Any]) -> str | None:
-        """Returns the identity that is declared. Raises `ConfigError` if one is necessary."""
+        """Returns the declared identity, if any. Raises `ConfigError` if the function needs one."""
         own = self.declared_identity or getattr(function, "fingerprint", None)
         if isinstance(own, str):
             return own
         if unknown := opaque_parts(function):
             raise self.error(
-                f"{self.function_name} has no identity: {unknown}; declare one, which you change "
-                "with the function: identity: v1"
+                f"{self.function_name} has no identity: {unknown}; declare one and change it with "
+                "the function: identity: v1"
             )
         return None
 
@@ -217,7 +217,7 @@ class Map(RandomTransform):
 
     @property
     def function_name(self) -> str:
-        """The name of the function in messages: `module:attr`."""
+        """The function's name in messages, `module:attr`."""
         name = self.function
         return str(name) if isinstance(name, str) else qualified_name(name)
 
@@ -256,9 +256,9 @@ class Map(RandomTransform):
 
 @cache
 def _autograph_context() -> Any:
-    """Returns AutoGraph's context outside of any trace, which converts by default. As in
-    `Dataset.map`, an `if` on a tensor then works in the user's function."""
-    # Contexts are per thread, and the caller's is in a trace.
+    """Returns AutoGraph's context outside of any trace, which converts by default: an `if` on a
+    tensor then works in the user's function, as in `Dataset.map`."""
+    # Contexts are per thread, and the caller's thread is in a trace.
     with ThreadPoolExecutor(1) as outside:
         return outside.submit(tf.__internal__.autograph.control_status_ctx).result()
 

@@ -1,4 +1,4 @@
-"""A source behind the user's functions in Python: samples as the functions return them."""
+"""The source of a pipeline with Python functions: samples as the functions return them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from infeed_server.storage.faults import one_line
 
 
 class MappedSource(ColumnSource):
-    """A source, and functions that are applied to its samples, where a user's data set is read."""
+    """A source with functions, which are called where a user's data set would be read."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class MappedSource(ColumnSource):
         super().__init__(source.places, fields, made)
 
     def read(self, indices: Indices) -> Columns:
-        """Reads samples of functions that need no key."""
+        """Reads samples; no function may need a key."""
         assert not self.keyed_stages
         return self.read_keyed(indices, np.zeros((len(indices), 2), np.int64))
 
@@ -87,7 +87,7 @@ class MappedSource(ColumnSource):
         return Request(self.backend.label, indices, samples=samples, functions=self._functions)
 
     def _examples(self) -> Request:
-        """Returns the request for the samples that show the fields, without the bad ones."""
+        """Returns the request for the good samples among those that show the fields."""
         indices = example_indices(len(self.source))
         if isinstance(self.source, PythonReader):
             return self._request(indices)
@@ -100,7 +100,7 @@ class MappedSource(ColumnSource):
         return Request(self.backend.label, numbers, samples=samples, functions=self._functions)
 
     def _samples(self, indices: Indices) -> list[Parts]:
-        """Reads samples of the source as a function gets them."""
+        """Reads samples of the source in the form that functions get."""
         columns = self.source.read_checked(indices)
         rows: list[Parts] = [
             {name: column[row] for name, column in columns.items()} for row in range(len(indices))

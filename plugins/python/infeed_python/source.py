@@ -37,14 +37,14 @@ from infeed_server.sources.work import PythonWork
 
 
 class FieldOptions(Definition):
-    """A field: the name of a type alone stands for a scalar."""
+    """A field; a type's name alone is a scalar."""
 
     type: Literal[
         "bytes", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
         "float16", "float32", "float64", "bfloat16",
     ]  # fmt: skip
-    """Type of the values: NumPy's, which arrays must have and Python's numbers are converted to, or
-    `bytes` for bytes and text."""
+    """Type of the values: a NumPy type, which arrays must have and Python numbers are converted to,
+    or `bytes` for bytes and text."""
     shape: Annotated[tuple[NonNegativeInt | None, ...], BeforeValidator(as_tuple)] = ()
     """Shape of an element's array; `null` for a size that varies."""
 
@@ -67,8 +67,8 @@ class PythonSource(CodeDefinition, IndexedDefinition):
     kind: ClassVar[str] = "python"
 
     python: Annotated[str | Callable[[], Any] | Any, AfterValidator(check_code_name)]
-    """The object, or a function without arguments that returns it; in Python it may be either
-    itself."""
+    """The object, or a function without arguments that returns it, as `module:attr`; in Python,
+    also the object or function itself."""
     names: (
         Annotated[
             tuple[Annotated[str, Field(min_length=1)], ...],
@@ -77,29 +77,29 @@ class PythonSource(CodeDefinition, IndexedDefinition):
         ]
         | None
     ) = None
-    """Names for the parts of elements that are tuples, or for a single value."""
+    """Names for the parts of a tuple, or for a single value."""
     fields: DeclaredFields | None = None
-    """Fields to serve, by name; by default all of the elements, with the types and shapes of
-    eight of them."""
+    """Fields to serve, by name; by default all, with the types and shapes that eight elements
+    show."""
     identity: Annotated[str, Field(min_length=1)] | None = None
-    """Text that is part of the fingerprint instead of the object's own identity: see below."""
+    """Text for the fingerprint, instead of the object's own identity: see below."""
     processes: Annotated[int, Field(ge=0, le=256)] = 0
-    """Worker processes that read, each with a data set of its own; 0: one thread of the server."""
+    """Worker processes that read, each with its own data set; 0: one thread of the server reads."""
 
     @field_validator("names")
     @classmethod
     def _check_names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for number, name in enumerate(names or ()):
             if name in names[:number]:  # type: ignore[index]
-                raise ValueError(f"{name!r} is there twice; each part has a name of its own")
+                raise ValueError(f"{name!r} appears twice; give each part its own name")
         return names
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.processes and not isinstance(self.python, str):
             raise ValueError(
-                "worker processes open the data set by its name; give python: as module:attr, or "
-                "leave out processes"
+                "worker processes open the data set by name; write python: as module:attr, or omit "
+                "processes"
             )
         return self
 

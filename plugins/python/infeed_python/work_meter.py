@@ -1,4 +1,4 @@
-"""Work meter: how long the workers of a user's Python code have worked, their slowest sample."""
+"""Work meter: the time that workers of a user's Python code have worked; their slowest sample."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class WorkMeter:
         self._lock = threading.Lock()
 
     def begin(self, request: Hashable) -> None:
-        """Counts a request from now on. Idempotent: a request can be repeated."""
+        """Starts timing a request. Idempotent, because a request can be repeated."""
         with self._lock:
             self._begun.setdefault(request, self._clock())
 
     def end(self, request: Hashable) -> None:
-        """Counts a request no longer, if it has begun."""
+        """Stops timing a request, if it has begun."""
         with self._lock:
             now = self._clock()
             self._seconds += now - self._begun.pop(request, now)
 
     def on_read(self, samples: int, seconds: float, slowest: int) -> None:
-        """Counts the samples of an answer, and the seconds of the slowest."""
+        """Counts the samples of an answer; `seconds` is the time of the slowest one."""
         with self._lock:
             self._samples += samples
             now = self._clock()
@@ -45,7 +45,7 @@ class WorkMeter:
                 self._slowest, self._slowest_at = (seconds, slowest), now
 
     def work(self) -> PythonWork:
-        """Returns the work so far, with the requests at hand."""
+        """Returns the work so far, including requests in progress."""
         with self._lock:
             now = self._clock()
             seconds = self._seconds + sum(now - since for since in self._begun.values())

@@ -1,4 +1,4 @@
-"""The worker: answers requests where Python code of the user runs. Needs no TensorFlow."""
+"""The worker, which answers requests where the user's Python code runs, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Take: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Request:
-    """Samples of the source `label`, and functions to apply to them. They are elements of the data
-    set `expected`, or `samples`, which the server has read."""
+    """Samples of the source `label`, and functions to apply to them. The samples are elements of
+    the data set `expected`, or `samples`, which the server has read."""
 
     label: str
     indices: Sequence[int]
     expected: Description | None = None
     fields: tuple[Field, ...] = ()
-    """Fields of the elements; empty if they are not known."""
+    """Fields of the elements; empty if unknown."""
     samples: Sequence[Mapping[str, Any]] = ()
     functions: tuple[FunctionOptions, ...] = ()
     keys: Array | Sequence[Any] = ()
@@ -57,8 +57,8 @@ class Request:
 
 
 class Worker:
-    """Reads a data set with `options`, or samples that the server has read; applies functions. The
-    data set is opened in advance; the first call raises an error of that."""
+    """Reads the data set of `options`, or takes samples from the server, and applies functions. It
+    opens the data set in advance; the first call raises the error if that fails."""
 
     def __init__(self, options: DatasetOptions | None) -> None:
         self._options = options
@@ -80,8 +80,8 @@ class Worker:
 
     def read(self, request: Request) -> tuple[dict[str, Array], Slowest]:
         """Returns the columns of samples, or of the functions' results, and the slowest sample.
-        Raises `UserCodeError`, `SampleError`, and `SourceError` for a storage fault that
-        remains."""
+        Raises `UserCodeError`, `SampleError`, and `SourceError` for a storage fault that outlasts
+        the retries."""
         functions = load_functions(request.functions)
         fields = request.result_fields or request.fields
         builder = ColumnBuilder(fields, len(request.indices))
@@ -149,20 +149,20 @@ class Worker:
         return fit_parts(parts, request.fields, allow_others=declared)
 
     def _reopen(self, expected: Description) -> UserDataset:
-        """Returns the data set. Raises `SourceError` unless it is the one that was described."""
+        """Returns the data set. Raises `SourceError` if it differs from its description."""
         assert self._options is not None
         label = self._options.label
         try:
             found = self.open()
         except InfeedError as error:
-            # No sample is bad because a replaced worker cannot open the data set.
+            # No sample is bad just because a new worker cannot open the data set.
             raise SourceError(
                 f"a new worker process cannot open {label}: {error.message}", file=label
             ) from error
         if found != expected:
             raise SourceError(
-                f"{label} changed since the server opened it: a new worker process finds another "
-                f"length ({found.length}, it was {expected.length}), identity or code; restart the "
+                f"{label} changed since the server opened it: a new worker process found another "
+                f"length ({found.length}, was {expected.length}), identity or code; restart the "
                 "server",
                 file=label,
                 fault="changed",

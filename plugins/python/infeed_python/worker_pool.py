@@ -1,4 +1,4 @@
-"""A pool of worker processes that answer requests, and are replaced when they end."""
+"""A pool of worker processes, which answer requests and are replaced when they end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from infeed_python.worker_process import WorkerProcess
 log = logging.getLogger(__name__)
 
 MAX_REPEATS = 3
-"""Repetitions of a request whose worker ended. If all end, the request is the cause."""
+"""Retries of a request whose worker ended. If all end, the request is taken as the cause."""
 
 _EXIT_TIMEOUT_SECONDS = 2.0
-"""Time that workers have at shutdown to end the request at hand, before they are killed."""
+"""Time for workers to finish a request at shutdown, before they are killed."""
 
 
 class WorkerEndedError(Exception):
-    """Each worker that took a request ended; the message continues "the worker ended with"."""
+    """Every worker that took a request ended; the message tells how the last one ended."""
 
 
 class PoolClosedError(Exception):
@@ -33,18 +33,18 @@ class PoolClosedError(Exception):
 
 
 OnBegin = Callable[[int], None]
-"""Gets the id of the process that begins a request, again when it is repeated."""
+"""Takes the id of the process that begins a request; called again when it is repeated."""
 
 
 class WorkerPool:
-    """Worker processes that take requests from one queue. Thread-safe. Each has a thread, which
-    starts it, sends it requests, and starts another when it has ended: the kernel ends a process
-    with the thread that started it."""
+    """Worker processes that take requests from one queue. Thread-safe. Each has a thread that
+    starts it, sends it requests and replaces it when it ends, because the kernel ends a process
+    together with the thread that started it."""
 
     def __init__(self, name: str, count: int, handler: str, argument: Any) -> None:
-        """Starts the processes without waiting for them. Raises `OSError` without enough threads.
-        The function `handler`, `module:attr`, is called in each of them with `argument`, and
-        returns the function that answers a request."""
+        """Starts the processes without waiting for them. Raises `OSError` if a thread cannot start.
+        Each process calls the function `handler`, a `module:attr`, with `argument`; what it
+        returns answers requests."""
         self._first_message = (handler, argument)
         self._processes: dict[str, WorkerProcess] = {}
         """The process of each thread, by the thread's name."""
@@ -56,7 +56,7 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the processes that run."""
+        """The ids of the running processes."""
         return [process.pid for process in list(self._processes.values()) if not process.ended]
 
     def submit(self, request: Any, on_begin: OnBegin = lambda _: None) -> Future[Any]:
@@ -70,7 +70,7 @@ class WorkerPool:
         return WorkerProcess(self._first_message)
 
     def close(self) -> None:
-        """Ends the workers. Requests that none has begun fail; those at hand have two seconds."""
+        """Ends the workers. Requests not yet begun fail; those in progress have two seconds."""
         self._executor.close()
         deadline = time.monotonic() + _EXIT_TIMEOUT_SECONDS
         for thread in self._executor.threads:
@@ -82,7 +82,7 @@ class WorkerPool:
             thread.join()
 
     def _start(self) -> None:
-        with suppress(OSError):  # the first request tries again, and has the error
+        with suppress(OSError):  # the first request tries again and raises the error
             self._processes[_worker()] = self.start_process()
 
     def _end(self) -> None:
@@ -103,7 +103,7 @@ class WorkerPool:
             on_begin(process.pid)
             try:
                 answer = process.call(request)
-            except Exception:  # noqa: BLE001 - after any error, no next message can be found
+            except Exception:  # noqa: BLE001 - after any error, the next message cannot be found
                 ending = self._reap(process)
                 continue
             if isinstance(answer, InfeedError):
@@ -112,7 +112,7 @@ class WorkerPool:
         raise WorkerEndedError(ending)
 
     def _reap(self, process: WorkerProcess) -> str:
-        """Returns how the process ended."""
+        """Removes the process; returns how it ended."""
         del self._processes[_worker()]
         ending = process.end()
         if not self._executor.closed:

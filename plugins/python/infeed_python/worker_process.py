@@ -1,7 +1,7 @@
 """One worker process: its start, the messages to and from it, and its main program.
 
 The parent sends the name of a function, `module:attr`, and its argument. The function returns the
-handler of requests. What it imports is all that the worker imports.
+handler of requests. The worker imports only what that function imports.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "
     "from infeed_python.worker_process import main; main({descriptor}, {parent})"
 )
-"""Not a module that multiprocessing starts: that would import the main module of this process."""
+"""Not started by multiprocessing, which would import the main module of this process."""
 
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
-"""Libraries would start threads for all processors in each worker."""
+"""Without these, libraries would start a thread per processor in each worker."""
 
 _STANDARD_ERROR = 2
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 _REAP_TIMEOUT_SECONDS = 1.0
-"""Time from the end of a worker's socket to the end of the worker."""
+"""Time for a worker to end after its socket is closed, before it is killed."""
 
 _COUNT = struct.Struct("=I")
 
 
 class Channel:
-    """One end of a socket pair, which carries Python objects. Used by one thread at a time. A
-    message is pickled; the memory of its arrays is sent beside the pickle, without a copy."""
+    """One end of a socket pair that carries Python objects, used by one thread at a time. Messages
+    are pickled; the memory of their arrays follows the pickle without a copy."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -68,7 +68,7 @@ class Channel:
         (count,) = _COUNT.unpack(self._receive_bytes(_COUNT.size))
         sizes = struct.unpack(f"={count}Q", self._receive_bytes(8 * count))
         pickled, *buffers = map(self._receive_bytes, sizes)
-        return pickle.loads(pickled, buffers=buffers)  # noqa: S301 - the own process wrote it
+        return pickle.loads(pickled, buffers=buffers)  # noqa: S301 - written by infeed
 
     def _receive_bytes(self, size: int) -> memoryview:
         # Unlike a bytearray, it is not filled with zeros first.
@@ -83,10 +83,10 @@ class Channel:
 
 
 class WorkerProcess:
-    """A started worker. The thread that starts it must outlive it; the others may `kill` it."""
+    """A started worker. The thread that starts it must outlive it; other threads may `kill` it."""
 
     def __init__(self, first_message: Any) -> None:
-        """Starts the process, and sends it the first message."""
+        """Starts the process and sends it the first message."""
         ours, theirs = socket.socketpair()
         path, descriptor = [str(folder) for folder in sys.path], theirs.fileno()
         program = _PROGRAM.format(path=path, descriptor=descriptor, parent=os.getpid())
@@ -102,7 +102,7 @@ class WorkerProcess:
             )
         self.pid = self._process.pid
         self._channel = Channel(ours)
-        with contextlib.suppress(OSError):  # it has ended already, which the first call finds
+        with contextlib.suppress(OSError):  # it has ended; the first call finds that
             self._channel.send(first_message)
 
     @property
@@ -110,12 +110,12 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def call(self, request: Any) -> Any:
-        """Returns the answer. Raises an exception when the process ends before."""
+        """Returns the answer. Raises an exception if the process ends first."""
         self._channel.send(request)
         return self._channel.receive()
 
     def kill(self) -> None:
-        """Kills the process, and those that the user's code has started in it."""
+        """Kills the process and all processes that the user's code started in it."""
         if not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -136,18 +136,18 @@ class WorkerProcess:
 
 
 def main(descriptor: int, parent: int) -> None:
-    """Serves the requests on a socket, by its file descriptor, until the parent ends."""
+    """Answers the requests on a socket, given its file descriptor, until the parent closes it."""
     # Ctrl-C at a terminal is for the parent, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The kernel kills this process when the thread that started it ends, however it ends.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended before
+    if os.getppid() != parent:  # it ended before the call above
         os._exit(1)
     os.set_inheritable(descriptor, False)
     channel = Channel(socket.socket(fileno=descriptor))
-    # A process that the user's code forks would answer too, or hold the channel open after the end
-    # of this one, for which the parent waits.
+    # A process forked by the user's code would answer too, or hold the channel open after this one
+    # has ended, while the parent waits for the channel's end.
     os.register_at_fork(after_in_child=channel.close)
     with contextlib.suppress(EOFError, OSError):  # the parent has closed its end
         name, argument = channel.receive()
@@ -163,5 +163,5 @@ def _answer(handle: Callable[[Any], Any], request: Any) -> Any:
         return handle(request)
     except InfeedError as error:
         return error
-    except Exception:  # noqa: BLE001 - of infeed itself; the parent logs it
+    except Exception:  # noqa: BLE001 - an error in infeed; the parent logs it
         return ServerError(traceback.format_exc().rstrip())

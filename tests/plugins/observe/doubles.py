@@ -9,7 +9,7 @@ from infeed_observe.views import JobView, TrainerView
 
 
 def trainer_view(rank: int, wait_share: float | None = None, **changes: Any) -> TrainerView:
-    """Returns a trainer of rank `rank`; None: it has not reported."""
+    """Returns the trainer of a rank, without a report if `wait_share` is None."""
     report = None
     if wait_share is not None:
         report = TrainerReport(10.0, 20, 10 * wait_share, streams=1)
@@ -27,6 +27,6 @@ def trainer_view(rank: int, wait_share: float | None = None, **changes: Any) -> 
 def job_view(
     number: int, *trainers: TrainerView, world_size: int = 2, report: ServerReport | None = None
 ) -> JobView:
-    """Returns job `number` of those that are equal."""
+    """Returns job `number` among equal jobs."""
     report = report or ServerReport()
     return JobView(f"p-7-8x2-{number}", 7, 8, world_size, report, list(trainers))

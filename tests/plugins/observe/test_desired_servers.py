@@ -1,4 +1,4 @@
-"""Desired servers, alone and as the input of an autoscaler of a simulated fleet."""
+"""Desired servers, alone and as input to the autoscaler of a simulated fleet."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def report(rate: float, cpu_share: float) -> ServerReport:
 
 
 def jobs(**rates: float) -> dict[str, Demand]:
-    """Returns the demands of a job of each pipeline."""
+    """Returns the demands of one job per pipeline."""
     return {f"{pipeline}-job": Demand(pipeline, rate) for pipeline, rate in rates.items()}
 
 
 P = report(5.0, 0.5)
-"""Of a server that makes 10 batches/s at most."""
+"""The report of a server that makes at most 10 batches/s."""
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ P = report(5.0, 0.5)
     [
         ({"p": 50.0}, {"p": P}, 6),  # 5 / 0.85
         ({"p": 17.0, "q": 170.0}, {"p": P, "q": report(10.0, 0.1)}, 4),
-        ({"p": 50.0}, {"p": replace(P, available_cores=2.0)}, 6),  # others use two of four
+        ({"p": 50.0}, {"p": replace(P, available_cores=2.0)}, 6),  # others use two of the four
         ({"p": 1e308, "q": 1e308}, {name: report(0.5, 0.9) for name in "pq"}, 1000),
         ({}, {"p": P}, 0),
         ({"p": 10.0}, {"p": report(0.0, 0.0)}, 0),
         ({"p": float("inf")}, {"p": P}, 0),
-        ({"p": 50.0}, {"p": replace(P, batches=4)}, 0),  # too few to know its capacity
+        ({"p": 50.0}, {"p": replace(P, batches=4)}, 0),  # too few to tell its capacity
     ],
 )
 def test_value_is_demand_by_capacity(
@@ -79,7 +79,7 @@ def test_share_of_a_job_ends_with_its_last_rank() -> None:
     for second in range(100):
         desired.update(float(second), both, {"p": P})
     assert desired.value == 52
-    silent = {**both, "heavy": Demand("p", float("inf"))}  # it is connected, and reports nothing
+    silent = {**both, "heavy": Demand("p", float("inf"))}  # connected, but without reports
     desired.update(100.0, silent, {"p": P})
     assert desired.value == 52
     desired.update(101.0, {"light": both["light"]}, {"p": P})
@@ -91,7 +91,7 @@ def test_share_of_a_job_ends_with_its_last_rank() -> None:
 
 
 class Fleet:
-    """Servers behind an autoscaler, and a job that takes what it gets."""
+    """Servers behind an autoscaler, and a job that takes all their batches."""
 
     capacity = 10.0
 
@@ -138,7 +138,7 @@ def test_fleet_reaches_its_size_and_stays(demand: float) -> None:
     fleet.demand = demand
     fleet.run(600)
     sizes = fleet.run(1200)
-    assert min(sizes) * fleet.capacity >= demand  # no scale-down that starves
+    assert min(sizes) * fleet.capacity >= demand  # scaling down never starves the job
     assert max(sizes) <= demand / fleet.capacity / UTILISATION * 1.2 + 2
     changes = sum(a != b for a, b in itertools.pairwise(sizes))
     assert changes <= 2
@@ -171,9 +171,9 @@ def test_servers_that_feed_all_jobs_are_enough() -> None:
     fed = job(rank(0.1), rank(0.2, number=1))
     assert enough_in_use([fed]) == 3
     assert enough_in_use([fed, job(rank(0.1, streams=4), rank(0.1, number=1))]) == 4
-    assert enough_in_use([job(rank(0.1, streams=1))]) == 2  # the other rank has a server of its own
+    assert enough_in_use([job(rank(0.1, streams=1))]) == 2  # the other rank has its own server
     assert enough_in_use([]) is None
-    assert enough_in_use([fed, job()]) is None  # it has not reported
+    assert enough_in_use([fed, job()]) is None  # without a report
     starving = job(rank(5.0), rank(0.1, number=1))
     assert starving[2].cause == "transforms"
     assert enough_in_use([fed, starving]) is None
@@ -186,5 +186,5 @@ def test_no_more_servers_are_desired_than_feed_all_trainers() -> None:
     for second in range(1, 100):
         desired.update(float(second), jobs(p=50.0), {"p": report(5.0, 0.5)}, enough=3)
         assert desired.value == 3
-    desired.update(200.0, jobs(p=50.0), {"p": report(5.0, 0.5)})  # they wait again
+    desired.update(200.0, jobs(p=50.0), {"p": report(5.0, 0.5)})  # the trainers wait again
     assert desired.value > 3

@@ -1,4 +1,4 @@
-"""The instrument of a server: where samples are shown."""
+"""The instrument of a server: who may see samples."""
 
 from __future__ import annotations
 

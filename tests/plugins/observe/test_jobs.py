@@ -1,4 +1,4 @@
-"""Jobs: which trainers belong together, and what they are answered."""
+"""Jobs: which trainers belong together, and the answers that they get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connect(jobs: Jobs, rank: int, feed: str, **changes: Any) -> ConnectedTraine
 
 
 def shown(jobs: Jobs) -> dict[str, list[tuple[int, str]]]:
-    """Returns rank and feed of the trainers of each job."""
+    """Returns the trainers of each job, as rank and feed."""
     return {job.id: [(one.rank, one.feed) for one in job.trainers] for job in jobs.views("photos")}
 
 
@@ -59,7 +59,7 @@ def test_worst_rank_is_the_one_that_waits_most() -> None:
     trainers = [connect(jobs, rank, f"{rank}") for rank in range(4)]
     jobs.on_report(connect(jobs, 0, "x", pipeline="other"), waiting(9.0))
     assert jobs.on_report(trainers[0], waiting(1.0)) == ANSWER  # no other rank has reported
-    assert asked[-1] == ("photos", 10.0)  # what the job has reported on
+    assert asked[-1] == ("photos", 10.0)  # the period of the job's reports
     for trainer, wait in zip(trainers[1:], (5.0, 2.0, 8.0), strict=True):
         jobs.on_report(trainer, waiting(wait))
     jobs.disconnect(trainers[3])
@@ -99,7 +99,7 @@ def test_report_without_a_successor_counts_no_longer() -> None:
     answer = jobs.on_report(other, waiting(1.0))
     assert answer is not None
     assert answer.worst is None
-    assert jobs.on_report(stopped, waiting(8.0))  # it goes on
+    assert jobs.on_report(stopped, waiting(8.0))  # it continues
     assert jobs.views("photos")[0].trainers[0].report == waiting(8.0)
 
 

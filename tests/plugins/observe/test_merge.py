@@ -1,4 +1,4 @@
-"""Several processes as one server: what they know is merged, and judged."""
+"""Several processes as one server: their views are merged and judged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROCESS_IDS = count(1)
 
 
 def process(*trainers: TrainerView, busy: float = 1.0, **server: float) -> ProcessView:
-    """Returns what one of two processes with two cores knows."""
+    """Returns the view of one of two processes with two cores each."""
     report = ServerReport(
         seconds=10.0,
         batches=20,
@@ -49,7 +49,7 @@ def process(*trainers: TrainerView, busy: float = 1.0, **server: float) -> Proce
 
 
 def documents(*views: ProcessView) -> Document:
-    """Returns the status of processes, each of which was sent as JSON."""
+    """Returns the merged status of processes, each sent as JSON."""
     readiness = {"": Readiness(True, "fine"), "p": Readiness(False, "process 1: cold")}
     sent = [Status().to_json(view, {}) for view in views]
     return Status().to_json(merge_views([*map(ProcessView.from_json, sent)]), readiness)
@@ -83,13 +83,13 @@ def test_ranks_on_several_processes_are_judged_together() -> None:
     (job,) = status["pipelines"][0]["jobs"]
     assert [trainer["rank"] for trainer in job["trainers"]] == [0, 1]
     assert job["verdict"]["cause"] == "transforms"
-    assert job["verdict"]["servers"] == 3  # and not 5, of processes
+    assert job["verdict"]["servers"] == 3  # not 5, which counts processes
     assert status["verdict"] == job["verdict"]
     assert "; 3 such servers would be enough" in status["verdict"]["text"]
     judged = Status(clock=lambda: 5.0)
     assert judged.desired_servers == 0
     judged.update(view := merge_views(views))
-    assert judged.desired_servers == 3  # 10 batches/s, of servers that make 0.85 of 4
+    assert judged.desired_servers == 3  # 10 batches/s from servers that make 0.85 of 4
     assert judged.to_json(view, {})["server"]["desired_servers"] == 3
 
 

@@ -1,4 +1,4 @@
-"""Metrics: what the registry shows, through the parser of Prometheus, and its totals."""
+"""Metrics: the registry as parsed by Prometheus' parser, and its totals."""
 
 from __future__ import annotations
 

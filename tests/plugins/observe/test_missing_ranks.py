@@ -1,4 +1,4 @@
-"""Missing ranks: what is said of jobs that lack one for a minute, and when."""
+"""Missing ranks: warnings about jobs that lack one for a minute, and their timing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def job(number: int, *ranks: int, world_size: int = 2) -> JobView:
 
 
 def warnings(*jobs: JobView) -> list[str]:
-    """Returns what is said of jobs that are so for a minute."""
+    """Returns the warnings about jobs that stay like this for a minute."""
     missing = MissingRanks()
     for now in (100.0, 160.0):
         missing.update(now, {"p": jobs})
@@ -32,8 +32,8 @@ def test_rank_that_never_connects_is_named_after_a_minute(caplog: Any) -> None:
             assert bool(missing.warnings) == (now >= 160.0)
     (message,) = caplog.messages
     assert message == (
-        "job p-7-8x2-0: rank 1 of 2 is not connected to this server; start it, or see in its log "
-        "which servers it connects to"
+        "job p-7-8x2-0: rank 1 of 2 is not connected to this server; start it, or look in its "
+        "log for the servers that it connects to"
     )
     missing.update(162.0, {"p": [job(0, 0, 1)]})
     assert not missing.warnings

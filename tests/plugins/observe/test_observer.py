@@ -1,4 +1,4 @@
-"""Observer: a server's verdict, what a reader may see of it, and the demand of its trainers."""
+"""Observer: a server's verdict, the status that readers see, and its trainers' demand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_job_whose_steps_have_no_length_hides_no_other_demand() -> None:
         engine.states["source"] += 1.0
         observer.update()
         clock.now += 1.0
-    assert observer.status.desired_servers == 3  # 2 batches/s, of servers that make 0.85 of one
+    assert observer.status.desired_servers == 3  # 2 batches/s from servers that make 0.85 of one
 
 
 def test_trainer_that_no_longer_reports_is_in_no_figure() -> None:

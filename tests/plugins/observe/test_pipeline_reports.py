@@ -94,7 +94,7 @@ def test_states_of_several_batch_sizes_add_up_to_the_time(new_pipeline: NewPipel
     report = pipeline.reports.report("p")
     assert (report.transform_seconds, report.source_seconds) == (7.5, 2.5)
     assert report.no_request_seconds == 0
-    # The repair of bad samples is work of the transforms, too.
+    # Repairing bad samples also counts as work of the transforms.
     pipeline.run(20, repair=0.5, transform=0.25, no_request=0.25)
     report = pipeline.reports.report("p")
     assert (report.repair_seconds, report.transform_seconds) == (5.0, 7.5)
@@ -121,9 +121,9 @@ def test_report_has_the_memory_of_the_moment_and_the_limit(new_pipeline: NewPipe
         (1, 0.5, 1.0),  # 0.5 used, 0.5 idle, and 3 of 4 used by others
         (1, 9.0, 4.0),
         (1, 0.0, 0.5),
-        (1, None, 4.0),  # the host does not say
-        (1, -9.0, 0.5),  # a processor was switched off, and its time is no longer counted
-        (2, 0.5, 0.75),  # of two processes, each has half of what is idle
+        (1, None, 4.0),  # unknown on this host
+        (1, -9.0, 0.5),  # a processor was switched off, so its time left the sum
+        (2, 0.5, 0.75),  # each of two processes gets half of the idle time
     ],
 )
 def test_processors_that_others_use_are_not_available(

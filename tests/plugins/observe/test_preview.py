@@ -1,4 +1,4 @@
-"""Previews of fake engines: pictures, provenance, and how seldom they are made."""
+"""Previews of fake engines: pictures, provenance, and the time between them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PIXELS = np.arange(4 * 9 * 10 * 3, dtype=np.uint8).reshape(4, 9, 10, 3)
 
 
 class Session:
-    """A session whose one batch is given, or an error; None never answers."""
+    """A session with a given answer, a batch or an error; None never answers."""
 
     def __init__(self, answer: HostBatch | Exception | None) -> None:
         self.answer = answer
@@ -144,7 +144,7 @@ def test_a_batch_that_takes_too_long_ends_the_session(monkeypatch: pytest.Monkey
 
 def test_what_cannot_be_previewed_is_an_error() -> None:
     made = previews(batch(image=PIXELS))
-    with pytest.raises(PipelineNotFoundError, match="'fotos'; there is: 'photos'"):
+    with pytest.raises(PipelineNotFoundError, match="'fotos'; available: 'photos'"):
         made.previews.make("fotos", 0)
     for position in (-1, 1 << 63):
         with pytest.raises(InvalidRequestError, match="must be from 0 to 2\\^62"):

@@ -111,7 +111,7 @@ def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> Non
 
 
 def test_processes_are_requested_at_once() -> None:
-    """One that hangs must not delay the others, nor the restart of those that have exited."""
+    """A hung process must not delay the others, or the restart of exited ones."""
     both = threading.Barrier(2)
     status = observed().to_json({"": Readiness(True, "fine")})
 
@@ -131,7 +131,7 @@ def test_process_is_hung_from_its_first_missing_answer(processes: list[Process])
     addresses: list[str | None] = [first.server.address, second.server.address]
     clock = ManualClock()
     health = merged_of(lambda: [*addresses], clock=clock)
-    clock.now = 1000.0  # a pause of both ends, such as a frozen container, is no silence
+    clock.now = 1000.0  # both ends paused, as in a frozen container: no silence
     health.update()
     assert health.hung(0) == []
     second.server.stop()
@@ -141,7 +141,7 @@ def test_process_is_hung_from_its_first_missing_answer(processes: list[Process])
     assert health.hung(10) == []
     clock.now += 0.1
     assert health.hung(10) == [1]
-    addresses[1] = None  # it is being restarted
+    addresses[1] = None  # restarting
     health.update()
     assert health.hung(0) == []
 
@@ -184,7 +184,7 @@ def test_metrics_have_the_label_process(processes: list[Process]) -> None:
         assert sent in lines
         labels = f'pipeline="new",process="{number}",stage="send"'
         assert f"infeed_stage_seconds_count{{{labels}}} 1.0" in lines
-    # No process can know it.
+    # No single process can know it.
     desired = [line for line in lines if line.startswith("infeed_desired_servers")]
     assert desired == ["infeed_desired_servers 0.0"]
 

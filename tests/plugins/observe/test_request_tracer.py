@@ -1,4 +1,4 @@
-"""Trace contexts of requests: the server makes spans for those that a trainer has sampled."""
+"""Trace contexts of requests: the server makes spans for those that trainers sampled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processor time and memory of this process and of its children, and idle processors."""
+"""Processor time and memory of this process and its children, and idle processors."""
 
 from __future__ import annotations
 

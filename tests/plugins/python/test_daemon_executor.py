@@ -1,4 +1,4 @@
-"""Tests of `daemon_executor.py`: calls in turn, and the end of a process that hangs in one."""
+"""Tests of `daemon_executor.py`: calls in turn, and the exit of a process stuck in one."""
 
 from __future__ import annotations
 

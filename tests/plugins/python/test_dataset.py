@@ -20,7 +20,7 @@ from infeed_server.sources.places import example_indices
 
 
 class Numbers:
-    """A data set of `length` elements: what a function returns, or i at index i."""
+    """A data set of `length` elements: a function's results, or i at index i."""
 
     fingerprint = "numbers"
 
@@ -52,7 +52,7 @@ class Batches(Numbers):
 
 
 class Opened:
-    """A data set as a worker reads it."""
+    """A worker's view of a data set."""
 
     def __init__(self, dataset: Any, **options: Any) -> None:
         self._worker = Worker(DatasetOptions(dataset, "m:d", **options))
@@ -196,7 +196,7 @@ def test_storage_faults_are_repeated(kind: Any, lazily: bool) -> None:
 
 
 def test_element_that_does_not_fit_is_a_bad_sample() -> None:
-    # Index 5 is none of those that are looked at.
+    # Index 6 is not among the elements that show the fields.
     dataset = opened(Numbers(lambda index: {"x": index} if index == 6 else {"x": index, "y": 1}))
     assert read(dataset, 5) == {"x": [5], "y": [1]}
     with pytest.raises(SampleError, match=r"^sample 6 of m:d .*has no field 'y'") as caught:
@@ -227,7 +227,7 @@ def test_what_is_no_data_set_is_refused(
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Writes a module of a new name, and returns that name."""
+    """Writes a module with a new name; returns the name."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(code: str, name: str = "user_data") -> str:
@@ -294,7 +294,7 @@ def test_identity_of_an_object(dataset: Any, identity: str) -> None:
         (of_type("Plain"), "a Plain has no repr of its own"),
         (
             of_type("Address", __repr__=lambda _: repr(object())),
-            "its repr has a memory address, which changes with each start",
+            "its repr contains a memory address, which changes at each start",
         ),
         ([1, 2], "the repr of a list does not identify its content"),
         (np.arange(10_000), "the repr of a ndarray does not identify its content"),

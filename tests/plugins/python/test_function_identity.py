@@ -1,4 +1,4 @@
-"""Tests of `config/function_identity.py`: it changes with the code and the values it holds."""
+"""Tests of `function_identity.py`: it changes with a function's code and values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scale:
 
 
 def wrapped(factor: float, *, wraps: bool) -> Callable[[Any], Any]:
-    """Returns a function behind a decorator that holds a number."""
+    """Returns a function in a decorator that holds a number."""
 
     def double(x: Any) -> Any:
         return 2 * x

@@ -66,7 +66,7 @@ STEPS = [{"resize": {"field": "image", "size": [4, 4]}}]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a module of its own name."""
+    """The working directory, with a uniquely named module."""
     module = f"user_{tmp_path.name}".replace("-", "_").replace("[", "_").replace("]", "_")
     (tmp_path / f"{module}.py").write_text(textwrap.dedent(CODE))
     monkeypatch.chdir(tmp_path)
@@ -144,7 +144,7 @@ def test_arrays_of_each_type_that_vary_are_parsed(open_source: Any, data_type: s
         values = np.array([[b"", b"\0a\0", b"x" * 300], [b"b", b"c", b"\xff"]], object)
     else:
         values = np.array([[0, 1, 2], [100, 7, 1]]).astype(numpy_dtype(data_type))
-    # One value, none, many, not contiguous in memory, and of the other byte order.
+    # One value, none, many, non-contiguous memory, and the other byte order.
     arrays = [values[:1, :1], values[:0], np.tile(values, (100, 2)), values.T]
     swapped = values.dtype.newbyteorder()
     arrays += [values.astype(swapped)] if swapped.isbuiltin == 0 else []
@@ -201,7 +201,7 @@ def test_worker_that_cannot_be_started_is_an_error_of_the_source(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr("infeed_python.worker_pool.WorkerPool.start_process", start)
-    with pytest.raises(SourceError, match="can be started: Too many open files; give fewer proc"):
+    with pytest.raises(SourceError, match=r"cannot start .*: Too many open files; reduce proc"):
         open_source(target("Numbers"), processes=1)
 
 
@@ -217,7 +217,7 @@ def test_element_that_ends_each_worker_is_named(
     ):
         open_source(target("Photos"), processes=1)
     source = open_source(target("Photos"), processes=1, fields={"label": "int64"})
-    with pytest.raises(SourceError, match=r"that read samples 4, 5 of .* 1 with exit status 3"):
+    with pytest.raises(SourceError, match=r"that read samples 4, 5 of .* last with exit status 3"):
         source.read(np.array([4, 5]))
     assert source.read(np.array([4]))["label"].tolist() == [4]
 
@@ -228,7 +228,7 @@ def test_replaced_worker_refuses_a_changed_data_set(open_source: Any, folder: Pa
     for text, message in (
         (
             CODE.replace("return 40", "return 400"),
-            "changed since the server opened.*400, it was 40",
+            "changed since the server opened.*400, was 40",
         ),
         ("1 / 0\n", "a new worker process cannot open .* raised ZeroDivisionError"),
     ):
@@ -257,7 +257,7 @@ def test_process_and_samples_of_a_slow_request_are_named(
         pid = answer.result()["pid"][0]
     assert caplog.messages[1].startswith(
         f"samples 0, 1, 2, 3, 4, 5, 6, 7 and 4 more of {target('Slow')}: process {pid} has "
-        "worked on it for "
+        "worked for "
     )
 
 
@@ -265,7 +265,7 @@ def test_closed_source_refuses_reads(open_source: Any) -> None:
     for processes in (0, 1):
         source = open_source(target("Numbers"), processes=processes)
         source.close()
-        with pytest.raises(SourceError, match="not read any more: the server is shutting down"):
+        with pytest.raises(SourceError, match="no longer read: the server is shutting down"):
             source.read(np.array([0]))
 
 
@@ -291,13 +291,13 @@ def test_source_is_closed_with_its_engine_or_if_there_is_none(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"python": Callable, "processes": 2}, "worker processes open the data set by its name"),
+        ({"python": Callable, "processes": 2}, "worker processes open the data set by name"),
         ({"python": "m:d", "processes": -1}, "greater than or equal to 0"),
         ({"python": "m:d", "fields": {"x": "text"}}, "'bytes', 'bool'"),
         ({"python": "m:d", "fields": {"x": {"type": "int8", "shape": [-1]}}}, "greater than or eq"),
         ({"python": "m:d", "fields": {}}, "at least 1 item"),
         ({"python": "m:d", "names": []}, "at least 1 item"),
-        ({"python": "m:d", "names": ["a", "b", "a"]}, "'a' is there twice"),
+        ({"python": "m:d", "names": ["a", "b", "a"]}, "'a' appears twice"),
         ({"python": "m:d", "identity": ""}, "at least 1 character"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Work meter: time of requests at hand and answered, and the slowest sample of late."""
+"""Work meter: time of open and answered requests, and the slowest recent sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_time_is_that_of_all_requests_that_have_begun() -> None:
     meter = WorkMeter(2, clock)
     meter.begin("a")
     clock.now += 1.0
-    meter.begin("a")  # repeated, since its worker ended
+    meter.begin("a")  # repeated, because its worker ended
     meter.begin("b")
     clock.now += 2.0
     assert meter.work() == PythonWork(workers=2, seconds=5.0)

@@ -176,7 +176,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Returns whether a process runs. Where nothing reaps orphans, it stays a zombie."""
+    """Returns whether a process runs. If nothing reaps orphans, it stays a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""The control plane: what is shown over HTTP, and to which requests."""
+"""The control plane: HTTP endpoints, and access to them."""

@@ -14,40 +14,40 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from infeed.shared.errors import AuthenticationError, PermissionDeniedError
 
 Authorize = Callable[[str | None], None]
-"""Takes the value of an Authorization header, `Bearer TOKEN`, or None without one.
+"""A check of an Authorization header's value, `Bearer TOKEN`, or None without a header.
 
 Raises `AuthenticationError` or `PermissionDeniedError`."""
 
 _OPEN_PATHS = ("/livez", "/readyz")
-"""Probes cannot send tokens. `/readyz` has its reasons only with a token."""
+"""Paths without tokens, since probes cannot send any; `/readyz` gives reasons only with one."""
 
 _CHALLENGES = ('Basic realm="infeed", charset="UTF-8"', 'Bearer realm="infeed"')
-"""A browser prompts for the first, where the password is the token and the name is ignored."""
+"""A browser prompts for the first: the password is the token, and the name is ignored."""
 
 _MISSING = (
-    "this control plane requires a token: infeed top takes it from a file, --token-file FILE; "
-    "other clients send the header 'Authorization: Bearer TOKEN'"
+    "this control plane requires a token: give infeed top its file as --token-file FILE, or send "
+    "the header 'Authorization: Bearer TOKEN' from other clients"
 )
-"""The remedies of trainers do not apply to HTTP."""
+"""Not the authenticator's message: the remedies of trainers do not apply to HTTP."""
 
-_UNKNOWN_HOST = "unknown host name: request an address, or add the name with --http-host"
+_UNKNOWN_HOST = "unknown host name: request an IP address, or add the name with --http-host"
 
 _IS_AUTHORIZED = "infeed.is_authorized"
-"""Key of a request's scope."""
+"""Key in a request's scope."""
 
 
 class AccessCheck:
     """Answers requests for an unknown host name with 421, without a valid token with 401, and
     without access with 403.
 
-    The name is checked against pages that make a browser ask this server (DNS rebinding): a page
-    can let a name of its own resolve to any address, but not use the address itself.
+    The check of the name stops web pages that make a browser send requests to this server (DNS
+    rebinding): a page can resolve its own name to any address, but cannot use the address itself.
     """
 
     def __init__(
         self, app: ASGIApp, names: Collection[str] | None, authorize: Authorize | None
     ) -> None:
-        """Without `names`, every name is known; without `authorize`, no token is needed."""
+        """`names` None accepts every name; `authorize` None requires no token."""
         self._app = app
         self._names = None if names is None else {_normalize(name) for name in names}
         self._authorize = authorize
@@ -65,7 +65,7 @@ class AccessCheck:
         await answer(scope, receive, send)
 
     def _knows(self, host: str) -> bool:
-        """Returns whether a header's value is an address, a known name or, in HTTP/1.0, absent."""
+        """Returns whether a Host header has an address or a known name, or is absent (HTTP/1.0)."""
         before_port, colon, port = host.rpartition(":")
         name = before_port if colon and port.isdecimal() else host
         try:
@@ -75,7 +75,7 @@ class AccessCheck:
         return True
 
     def _refusal(self, authorization: str | None) -> JSONResponse | None:
-        """Returns the answer to a request with this header that is not allowed."""
+        """Returns the answer that refuses a request with this header; None if it is allowed."""
         try:
             if self._authorize is not None:
                 self._authorize(_as_bearer(authorization))
@@ -91,18 +91,18 @@ class AccessCheck:
 
 
 def is_authorized(request: HTTPConnection) -> bool:
-    """Returns whether a request has a token; True if the server requires none."""
+    """Returns whether a request may see everything; always if the server requires no token."""
     return bool(request.scope.get(_IS_AUTHORIZED, True))
 
 
 def _as_bearer(authorization: str | None) -> str | None:
-    """Returns the header with the password of basic authentication as the token."""
+    """Returns the header, with the password of basic authentication as a bearer token."""
     scheme, _, credentials = (authorization or "").partition(" ")
     if scheme.lower() != "basic":
         return authorization
     try:
         return f"Bearer {base64.b64decode(credentials).decode().partition(':')[2]}"
-    except ValueError:  # also an invalid UTF-8 text
+    except ValueError:  # also invalid UTF-8
         return authorization
 
 

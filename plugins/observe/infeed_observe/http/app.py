@@ -1,7 +1,7 @@
 """The control plane's HTTP app: `/livez`, `/readyz`, `/metrics`, `/api/v1` and the dashboard.
 
-docs/observability.md describes the documents of `/api/v1`. Threads make what takes long, so that
-probes do not wait.
+docs/observability.md describes the documents of `/api/v1`. Slow answers are made on threads, so
+that probes do not wait.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _STATUS_CODES: Mapping[type[InfeedError], int] = {
     InvalidRequestError: 400,
     PipelineNotFoundError: 404,
 }
-"""Status codes of errors; others have 503."""
+"""Status codes by error; others get 503."""
 
 
 class HealthView(Protocol):
-    """The health of a server, of several processes, or of a role."""
+    """The health of a server, of its processes, or of a role."""
 
     @property
     def overall(self) -> Readiness:
@@ -50,10 +50,10 @@ class StatusView(Protocol):
     """What `/api/v1` shows of a server."""
 
     def to_json(self, readiness: Mapping[str, Readiness]) -> Document:
-        """Returns the status, with the readiness by pipeline, and under "" of the server."""
+        """Returns the status. `readiness` is by pipeline, with the server's under ""."""
 
     def bad_samples(self, pipeline: str) -> list[Document] | None:
-        """Returns the last bad samples of a pipeline; None without it."""
+        """Returns the last bad samples of a pipeline; None if it does not exist."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class ControlState:
     """The metrics."""
     version: str
     parts: str = "pipelines"
-    """The JSON key of the parts of `/readyz`."""
+    """The JSON key of the parts in `/readyz`."""
     status: StatusView | None = None
-    """What `/api/v1` and the dashboard show; None: there is no status and no dashboard."""
+    """The source of `/api/v1` and the dashboard; None leaves both out."""
     previews: Previews | None = None
-    """What makes previews; None: there are none."""
+    """The source of previews; None leaves them out."""
 
 
 def create_app(
@@ -77,9 +77,9 @@ def create_app(
     host_names: Collection[str] | None = None,
     authorize: Authorize | None = None,
 ) -> Starlette:
-    """Returns the app that shows a server's state. Nothing can be changed there. Requests must be
-    for an address or one of `host_names`; None: for any host. With `authorize`, they need a token,
-    except for health."""
+    """Returns the app that shows a server's state, read-only. Requests must be for an address or
+    one of `host_names`, or any host if it is None. With `authorize`, all except those for health
+    need a token."""
     status, previews = state.status, state.previews
 
     async def root(request: Request) -> Response:
@@ -105,9 +105,9 @@ def create_app(
     def metrics(request: Request) -> Response:
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a malformed version; not a reason for an error 500
+        except (TypeError, ValueError):  # a malformed version deserves no error 500
             encode, content_type = choose_encoder("")
-        # Not as media_type: Starlette would add a second charset to it.
+        # Not `media_type`, to which Starlette would add a second charset.
         return Response(encode(state.registry), headers={"content-type": content_type})
 
     def show_status(_: Request) -> Response:
@@ -126,14 +126,14 @@ def create_app(
 
     async def not_found(request: Request, _: Exception) -> Response:
         paths = ", ".join(["/", *endpoints])
-        return _json({"error": f"no {request.url.path}; there is: {paths}"}, 404)
+        return _json({"error": f"no {request.url.path}; available: {paths}"}, 404)
 
     async def not_allowed(request: Request, error: Any) -> Response:
-        problem = f"no {request.method} of {request.url.path}: nothing can be changed here; use GET"
+        problem = f"{request.method} {request.url.path}: this server is read-only; use GET"
         return _json({"error": problem}, 405, **(error.headers or {}))
 
     async def busy(_: Request, __: Exception) -> Response:
-        problem = "one preview at a time, and one every other second"
+        problem = "previews are made one at a time, at most one every two seconds; try again"
         return _json({"error": problem}, 429, **{"retry-after": "2"})
 
     async def failed(_: Request, error: Any) -> Response:
@@ -176,6 +176,6 @@ def _preview(previews: Previews, request: Request) -> Response:
 
 
 def _json(content: Any, status: int = 200, **headers: str) -> Response:
-    """Returns JSON that is not kept, in ASCII: the names of files may be no valid Unicode."""
+    """Returns JSON that is not cached, in ASCII because file names may be invalid Unicode."""
     headers = {"cache-control": "no-store", **headers}
     return Response(json.dumps(content, allow_nan=False), status, headers, "application/json")

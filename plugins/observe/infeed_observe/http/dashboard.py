@@ -1,4 +1,4 @@
-"""The routes of the dashboard's files, with headers that keep the page to this server."""
+"""The routes of the dashboard's files, with headers that restrict the page to this server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Files(StaticFiles):
 
 
 def dashboard_routes() -> Mount:
-    """Returns the routes of the files that the page loads: `/dashboard/NAME`."""
+    """Returns the routes of the files that the page loads, `/dashboard/NAME`."""
     return Mount("/dashboard", _Files(directory=_FOLDER))
 
 

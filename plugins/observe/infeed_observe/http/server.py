@@ -24,8 +24,8 @@ from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import TokenAuthenticator, require_token
 
 MAX_CONNECTIONS = 64
-"""Connections: one more ends the oldest. uvicorn's own limit counts requests: a host that opens
-connections and sends nothing would take every file descriptor, and probes would get errors."""
+"""Connections: one more ends the oldest. uvicorn's own limit counts requests, so a host that opens
+connections and sends nothing could take every file descriptor, and probes would fail."""
 
 _START_TIMEOUT_SECONDS = 10.0
 _STOP_TIMEOUT_SECONDS = 1.8
@@ -45,9 +45,9 @@ class _LimitedProtocol(H11Protocol):
 
 
 class ControlServer:
-    """Serves an ASGI app on a daemon thread, from `start` to `stop`. The constructor binds the
-    address, so a taken port is an error before the slow loading of pipelines. Port 0 is any free
-    one."""
+    """Serves an ASGI app on a daemon thread from `start` to `stop`. The constructor binds the
+    address, so a taken port fails before the slow loading of pipelines. Port 0 is any free
+    port."""
 
     def __init__(
         self, app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -75,7 +75,7 @@ class ControlServer:
         )
 
     def start(self) -> None:
-        """Returns once requests are answered. Raises `ServerError` if that takes too long."""
+        """Starts the server and waits until it answers. Raises `ServerError` if it does not."""
         self._thread.start()
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         while not self._server.started:
@@ -100,8 +100,8 @@ class ControlServer:
 
 
 def open_control_plane(state: ControlState, options: ServerOptions) -> ControlServer | None:
-    """Returns the server that the options ask for, not started yet; None for `http` off. Requests
-    may name addresses, this machine and `http_hosts`. Raises `ConfigError`."""
+    """Returns the server that the options ask for, not started yet; None for `http` off. It accepts
+    requests for addresses, this machine's names and `http_hosts`. Raises `ConfigError`."""
     if options.http is None or options.http == "off":
         return None
     tls = tls_files(options) if options.http_tls else None

@@ -1,1 +1,1 @@
-"""The tool `infeed audit`: counts of every sample id of a pipeline, over ranks and epochs."""
+"""The tool `infeed audit`: counts of a pipeline's sample ids, over all ranks and epochs."""

@@ -26,16 +26,16 @@ NOT_EXACT_STATUS = 2
 """The exit status of an inexact audit; an error has 1."""
 
 _MAX_ROWS = 20
-"""Epochs shown in the table: more would not fit on a screen; --json has all."""
+"""Epochs shown in the table: more would not fit on a screen; --json contains all."""
 
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """The options, as they are given."""
+    """The options of the command line."""
 
     epochs: int = option(1, "Number of epochs to read, also of an endless pipeline.")
     world_size: str = option(
-        "1", "Number of ranks. With --resume-every, several such as 3,2,5 are used in turn."
+        "1", "Number of ranks; with --resume-every also several, such as 3,2,5, used in turn."
     )
     batch_size: int | None = option(None, "Slots of a batch. Default: the pipeline's.")
     seed: int | None = option(None, SEED)
@@ -108,8 +108,8 @@ def _world_sizes(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InvalidRequestError(
-            f"--world-size must be a number, or numbers separated by commas such as 3,2,5; "
-            f"not {text!r}"
+            f"--world-size {text!r} is not a number; give one, or several separated by commas "
+            "such as 3,2,5"
         ) from None
 
 
@@ -126,8 +126,8 @@ def _substituted_samples(logs: list[Path], pipeline: str) -> set[int]:
             raise InvalidRequestError(f"--quarantine {log}: {problem_of(error)}") from None
         except (ValueError, KeyError, TypeError):
             raise InvalidRequestError(
-                f"--quarantine {log}: {line!r} is not an entry of a quarantine log, which has "
-                "pipeline, action and sample_id"
+                f"--quarantine {log}: {line!r} is not an entry of a quarantine log, with "
+                "pipeline, action and sample_id; give the log that a server wrote"
             ) from None
     return samples
 
@@ -145,7 +145,7 @@ def _print(report: AuditReport, console: Console) -> None:
     names = ("samples", "never", "once", "more", *explained, "lost")
     heads = ("samples", "0x", "1x", ">1x", *(name.replace("_", " ") for name in explained), "lost")
     table = Table("epoch", *heads)
-    # Of too many epochs, inexact ones first.
+    # If there are too many epochs, the inexact ones come first.
     shown = sorted(report.epochs, key=lambda epoch: epoch.exact)[:_MAX_ROWS]
     for epoch in sorted(shown, key=lambda epoch: epoch.epoch):
         table.add_row(str(epoch.epoch), *(str(getattr(epoch, name)) for name in names))

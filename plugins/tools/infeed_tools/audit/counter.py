@@ -5,8 +5,8 @@
         counter.add(batch)
     assert counter.outcome().exact
 
-It counts the delivered positions, and the sample ids of each epoch. A sample in place of another
-shows in the ids; a lost or repeated batch shows in both.
+It counts the delivered positions, and the sample ids of each epoch. A wrong sample shows in the
+ids; a lost or repeated batch shows in both.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from infeed_tools.audit.outcome import (
 
 
 class _Times:
-    """How often numbers from 0 on came, up to 2: a byte for each."""
+    """How often each number from 0 on occurred, up to 2, in a byte each."""
 
     def __init__(self, limit: int = 0) -> None:
         self._times = np.zeros(limit, np.uint8)
 
     def below(self, limit: int) -> Array:
-        """Returns the times of the numbers below a limit, and of larger ones that came."""
+        """Returns the counts of all numbers below a limit, and of larger ones that occurred."""
         if limit > len(self._times):
             grown = np.zeros(max(limit, 2 * len(self._times)), np.uint8)
             grown[: len(self._times)] = self._times
@@ -44,7 +44,7 @@ class _Times:
         return self._times
 
     def add(self, numbers: Array) -> Array:
-        """Adds numbers; returns for each whether it came before."""
+        """Adds numbers; returns for each whether it occurred before."""
         times = self.below(int(numbers.max(initial=-1)) + 1)
         found, first, counts = np.unique(numbers, return_index=True, return_counts=True)
         is_again = np.ones(len(numbers), bool)
@@ -59,7 +59,7 @@ class _Epoch:
     def __init__(self, samples: int) -> None:
         self.ids = _Times(samples)
         self.known = self.strangers = self.masked = 0
-        """Slots with a sample of the pipeline, with another one, and with a bad one."""
+        """Slots with a sample of the pipeline, with an unknown id, and with a masked bad sample."""
         self.repeats: list[SampleAt] = []
         self.unknown: list[SampleAt] = []
 
@@ -76,14 +76,14 @@ class _Epoch:
 
 
 class _EpochPositions:
-    """The positions of each epoch: as many as there are samples, but where a run skips steps."""
+    """The positions of each epoch: one per sample, except where a run skips steps."""
 
     def __init__(self, lineage: Lineage, count: int) -> None:
         first = lineage[-1].epoch + 1 if lineage else 0
         self._first, self._count = first, max(1, count)
         begins = [end_of_epochs(lineage, epoch, count) for epoch in range(first + 1)]
         self._begins = np.array(begins, np.int64)
-        """Of the epochs up to the first that is as all later ones."""
+        """First positions of the epochs up to the first that is as long as all later ones."""
 
     def epochs_of(self, positions: Array) -> Array:
         later = (positions - self._begins[-1]) // self._count + self._first
@@ -91,7 +91,7 @@ class _EpochPositions:
         return np.where(positions >= self._begins[-1], later, earlier)
 
     def before(self, end: int, epoch: int) -> int:
-        """Returns how many positions of an epoch lie before an end."""
+        """Returns the number of an epoch's positions before `end`."""
         begin, next_begin = self._begin(epoch), self._begin(epoch + 1)
         return max(0, min(end, next_begin) - begin)
 
@@ -103,7 +103,7 @@ class _EpochPositions:
 class DeliveryCounter:
     """Counts the batches of all ranks from position 0 on, in any order.
 
-    Takes 2 bytes for each slot, where the number of samples is known. Not thread-safe.
+    Takes 2 bytes per slot if the number of samples is known. Not thread-safe.
     """
 
     def __init__(
@@ -115,20 +115,20 @@ class DeliveryCounter:
         """
         is_batched = bool(spec.batch_stride)
         self._bad = sorted(bad_samples if spec.on_error == "substitute" else ())
-        # Where elements are batches, positions count those; the number of samples is unknown.
+        # If elements are batches, positions count batches, and the number of samples is unknown.
         self._parts = spec.parts
         self._samples = sum(spec.parts.values()) or (None if is_batched else spec.sample_count)
         self._counts = np.zeros(sum(spec.parts.values()), np.int64)
-        """How often each sample of a mixture came."""
+        """How often each sample of a mixture was delivered."""
         self._removed = self._substitutes = 0
-        """Samples that an epoch does not have, and those whose slots have other samples."""
+        """Samples removed from each epoch, and those whose slots got other samples."""
         for last in spec.lineage[-1:]:
             self._samples = self._samples if spec.parts else last.sample_count
             self._removed, self._substitutes = last.removed, last.removed * (not last.shrinks)
         self._epoch_positions = None
         if spec.sample_count is not None:
             self._epoch_positions = _EpochPositions(spec.lineage, spec.sample_count)
-        # Workers deliver batches in any order; the partly filled one can precede others.
+        # Workers deliver batches in any order: a partly filled one may precede others.
         self._unordered = spec.is_remote
         self._elements_are_batches = is_batched and not self._unordered
         self._masks = spec.on_error == "mask"
@@ -143,7 +143,7 @@ class DeliveryCounter:
         self._delivered = 0
         self._positions = _Times(self.total or 0)
         self._excused = _Times()
-        """Positions of batches without samples, which workers need not deliver."""
+        """Positions of batches without samples, whose absence is no error with workers."""
         self._epochs: dict[int, _Epoch] = defaultdict(lambda: _Epoch(self._samples or 0))
         self._epochs.update({epoch: _Epoch(self._samples or 0) for epoch in range(epochs or 0)})
 
@@ -183,8 +183,8 @@ class DeliveryCounter:
     def outcome(self, end: int | None = None) -> AuditTotals:
         """Returns the totals over the positions [0, end).
 
-        `end` is where the ranks stopped. Default: the end of the last epoch if that is known,
-        else the end of what was delivered.
+        `end` is where the ranks stopped. Default: the end of the last epoch if known, else the end
+        of the delivered positions.
         """
         if end is None:
             end = self.end if self.total is None else self.total
@@ -206,7 +206,7 @@ class DeliveryCounter:
     def _part_totals(self) -> Iterator[PartTotals]:
         """Yields the totals of the parts of a mixture."""
         repeats = any(epoch.repeats for epoch in self._epochs.values())
-        # A substitute comes beside its own turn.
+        # A substitute is delivered in addition to its own turn.
         is_even = not (self._substitutes or self._bad or self._masks)
         ends = np.cumsum([*self._parts.values()])[:-1]
         for name, counts in zip(self._parts, np.split(self._counts, ends), strict=False):
@@ -217,13 +217,13 @@ class DeliveryCounter:
     def _is_delivered(self, positions: Array, filled: Array) -> Array:
         """Returns whether each slot delivers its position."""
         if self._unordered or self._elements_are_batches:
-            # A batch without any sample delivers nothing: either all of its samples are bad, or it
-            # is after the end of the data, which is not known yet.
+            # A batch without samples delivers nothing: either all its samples are bad, or it lies
+            # after the end of the data, which is not known yet.
             delivered = np.repeat(filled.any(axis=1, keepdims=True), filled.shape[1], axis=1)
             delivered[:, 1:] &= self._unordered
             return delivered
         if self._masks and self._samples is not None:
-            # Empty slots are bad samples, which are delivered; others are after the end.
+            # Empty slots before the end are bad samples, which count as delivered.
             return filled | (positions < (self.total or np.inf))
         return filled
 
@@ -232,8 +232,8 @@ class DeliveryCounter:
             return self._epoch_positions.epochs_of(positions)
         of_slots = np.repeat(epochs[:, None], sample_ids.shape[1], axis=1)
         if not (self._unordered or self._elements_are_batches):
-            # Only a dataset that is read sequentially has an unknown length: its ids count up from
-            # 0 in each epoch.
+            # Only a dataset read sequentially has an unknown length; its ids count up from 0 in
+            # each epoch.
             of_slots[:, 1:] += np.cumsum(sample_ids[:, 1:] == 0, axis=1)
         return of_slots
 
@@ -249,7 +249,7 @@ class DeliveryCounter:
             left_out *= not self._parts
         distinct, more = int(np.count_nonzero(times)), int(np.count_nonzero(times > 1))
         missing, surplus = np.flatnonzero(times == 0), state.known - distinct
-        # After the end of the data, slots of workers are empty too, and look the same.
+        # Workers' slots after the end of the data are empty too, and look the same.
         masked = min(state.masked, len(missing)) if self._unordered else state.masked
         is_bad = np.isin(missing, self._bad)
         substituted = min(int(is_bad.sum()) + self._substitutes, surplus)
@@ -274,7 +274,7 @@ class DeliveryCounter:
 
 
 def _intervals(flags: Array) -> tuple[Interval, ...]:
-    """Returns the first intervals of indices whose flags are set."""
+    """Returns the first intervals of indices with set flags."""
     edges = np.flatnonzero(np.diff(flags, prepend=False, append=False))
     shown = edges[: 2 * MAX_EXAMPLES].tolist()
     return tuple(zip(shown[::2], shown[1::2], strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_EXAMPLES = 10
-"""Items of each kind of problem that are listed one by one; more are only counted."""
+"""Problems of each kind that are listed; more are only counted."""
 
 Interval = tuple[int, int]
 """[begin, end)."""
@@ -13,7 +13,7 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class SampleAt:
-    """A sample id, and a position at which it was delivered."""
+    """A sample id and a position at which it was delivered."""
 
     sample_id: int
     position: int
@@ -24,15 +24,15 @@ class EpochTotals:
     """How often the sample ids of one epoch were delivered."""
 
     epoch: int
-    """The epoch itself, from 0."""
+    """The number of the epoch, from 0."""
     samples: int
-    """Ids that exist; with unknown length, those up to the highest id delivered."""
+    """Existing ids; if the length is unknown, those up to the highest delivered id."""
     once: int
-    """Ids that were delivered once."""
+    """Ids delivered once."""
     more: int
-    """Ids that were delivered more than once."""
+    """Ids delivered more than once."""
     never: int
-    """Ids that were not delivered: left out, masked, substituted or lost."""
+    """Ids never delivered: left out, masked, substituted or lost."""
     left_out: int
     """Missing ids whose positions are after the end of the audit."""
     masked: int
@@ -40,25 +40,25 @@ class EpochTotals:
     substituted: int
     """Missing ids of bad samples, whose slots hold other samples under `on_error: substitute`."""
     lost: int
-    """Ids that were not delivered, and are not accounted for."""
+    """Ids that were not delivered and are not accounted for."""
     surplus: int
-    """Slots with a sample that another slot has too."""
+    """Slots whose sample is also in another slot."""
     strangers: int
     """Slots with an id that the pipeline does not have."""
     unseen: tuple[int, ...]
-    """The first ten missing ids, without those known to be bad; some of them may be left out."""
+    """The first ten missing ids, except those known to be bad; some may be left out, not lost."""
     repeats: tuple[SampleAt, ...]
-    """The first ten slots with a sample that came before, with their positions."""
+    """The first ten slots with a repeated sample, with their positions."""
     unknown: tuple[SampleAt, ...]
     """The first ten unknown ids, with their positions."""
 
     by_part: bool = False
-    """Whether samples come by the weights of a mixture: several times, or not at all."""
+    """Whether a mixture's weights decide how often samples come: several times, or never."""
 
     @property
     def exact(self) -> bool:
-        """Whether every sample was delivered once, or is accounted for. In a mixture, the parts
-        tell it."""
+        """Whether every sample was delivered once or is accounted for. For a mixture,
+        `PartTotals.exact` decides that."""
         if self.by_part:
             return self.samples > 0 and not self.strangers
         wrong = self.lost or self.strangers or self.surplus != self.substituted
@@ -78,21 +78,21 @@ class PartTotals:
     most: int
     """Times that the most frequent sample was delivered."""
     exact: bool
-    """Whether no sample came once more before each other one had come, or an epoch repeats none."""
+    """Whether every sample came before any came once more, or no epoch repeats a sample."""
 
 
 @dataclass(frozen=True)
 class AuditTotals:
-    """What was delivered of the positions [0, end)."""
+    """The deliveries at the positions [0, end)."""
 
     end: int
     epochs: tuple[EpochTotals, ...]
     undelivered: int
     """Positions that were not delivered."""
     redelivered: int
-    """Positions that were delivered again, counted each time."""
+    """Repeated deliveries of positions, each counted."""
     beyond: int
-    """Positions from `end` on that were delivered."""
+    """Delivered positions from `end` on."""
     gaps: tuple[Interval, ...]
     """The first intervals of `undelivered`."""
     again: tuple[Interval, ...]
@@ -102,7 +102,7 @@ class AuditTotals:
 
     @property
     def exact(self) -> bool:
-        """Whether every sample of every epoch was delivered exactly once, or is accounted for."""
+        """Whether every sample of every epoch was delivered exactly once or is accounted for."""
         positions_exact = not (self.undelivered or self.redelivered or self.beyond)
         parts_exact = all(part.exact for part in self.parts)
         return positions_exact and parts_exact and all(epoch.exact for epoch in self.epochs)

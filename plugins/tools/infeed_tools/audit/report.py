@@ -31,8 +31,8 @@ class AuditRun:
 class AuditReport:
     """The result of `infeed.audit.audit`; `exact` sums it up.
 
-    Batch size, seed and remainder are in force, chosen by the caller or by the pipeline. There are
-    several runs where the ranks resumed from a cursor. Batches without samples are counted, too.
+    Batch size, seed and remainder are those in force, the caller's or the pipeline's. Each resume
+    from a cursor begins another run. `batches` includes batches without samples.
     """
 
     spec: PipelineSpec
@@ -46,7 +46,7 @@ class AuditReport:
 
     @property
     def exact(self) -> bool:
-        """Whether every sample of every epoch was delivered exactly once, or is accounted for."""
+        """Whether every sample of every epoch was delivered exactly once or is accounted for."""
         return self.outcome.exact
 
     @property
@@ -68,14 +68,14 @@ class AuditReport:
         return sum(getattr(epoch, name) for epoch in self.epochs)
 
     def findings(self) -> list[str]:
-        """Returns what is not exact, a line each, the first few of each kind."""
+        """Returns the errors found, a line each, the first few of each kind."""
         outcome = self.outcome
         findings = [f"{self._describe(gap)} not delivered" for gap in outcome.gaps]
         findings += [f"{self._describe(again)} delivered again" for again in outcome.again]
         if outcome.beyond:
             findings.append(
-                f"{plural(outcome.beyond, 'position')} delivered after the end of the data at "
-                f"position {outcome.end}"
+                f"{plural(outcome.beyond, 'position')} delivered after the data's end at position "
+                f"{outcome.end}"
             )
         findings += [
             f"part {part.name}: its samples came {part.least} to {part.most} times"
@@ -95,25 +95,25 @@ class AuditReport:
         notes = {
             f"{plural(total('masked'), 'bad sample')} masked (on_error: mask)": total("masked"),
             f"{plural(total('substituted'), 'bad sample')} substituted (on_error: substitute): "
-            "known to be bad, and not delivered": total("substituted") and not self._removes,
+            "known to be bad and not delivered": total("substituted") and not self._removes,
             f"{plural(total('substituted'), 'sample')} substituted: removed by the definition, or "
             "known to be bad": total("substituted") and self._removes,
-            "on_error: substitute fills the slots of bad samples with other samples, and a batch "
-            "does not list them; to tell bad samples from lost ones, name the bad ones "
-            "(--quarantine LOG)": spec.on_error == "substitute"
+            "on_error: substitute fills the slots of bad samples with others, and a batch does not "
+            "show which; to tell bad samples from lost ones, list the bad ones with "
+            "--quarantine LOG": spec.on_error == "substitute"
             and (total("lost") or not all(part.exact for part in self.outcome.parts)),
-            f"{plural(total('left_out'), 'sample')} left out at the end: not enough for a batch on "
+            f"{plural(total('left_out'), 'sample')} left out at the end: too few for a batch on "
             "every rank (remainder: drop)": total("left_out") and not self._skips,
             f"{plural(total('left_out'), 'sample')} left out: in skipped steps, or at the end": (
                 total("left_out") and self._skips
             ),
-            f"the engine {spec.engine} does not report the number of samples: the loss of samples "
-            "above the highest id delivered is not detected": spec.is_remote,
-            "the server reads a dataset sequentially and numbers its samples: what the dataset "
-            "itself repeats or leaves out is not detected": is_sequential,
+            f"the engine {spec.engine} does not report the number of samples: the audit cannot "
+            "detect lost samples above the highest delivered id": spec.is_remote,
+            "the server reads a dataset sequentially and numbers its samples: the audit cannot "
+            "detect samples that the dataset itself repeats or leaves out": is_sequential,
             "the length of the dataset is unknown: samples that did not fill the last batch are "
             "not counted": is_sequential and drops_unknown,
-            f"the pipeline guarantees {spec.guarantee}: another audit can differ": (
+            f"the pipeline guarantees {spec.guarantee}: another audit may differ": (
                 spec.guarantee.order == "none"
             ),
         }
@@ -145,7 +145,7 @@ class AuditReport:
         if not epoch.samples:
             yield "no sample delivered"
         if epoch.lost:
-            # The first missing ids; ids left out or masked look the same.
+            # The first missing ids: ids left out or masked look the same.
             ids = ", ".join(map(str, epoch.unseen))
             more = epoch.never - epoch.substituted - len(epoch.unseen)
             if more > 0 and len(epoch.unseen) == MAX_EXAMPLES:

@@ -5,7 +5,7 @@
     result = audit("127.0.0.1:7470", "photos", world_size=3, epochs=2)
     assert result.exact, result.findings()
 
-The ranks are real feeds in this process, and read their batches in step, as a training job does.
+The ranks are real feeds in this process, which read their batches in step like a training job.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from infeed_tools.audit.counter import DeliveryCounter
 from infeed_tools.audit.report import AuditReport, AuditRun
 
 MAX_RANKS = 1024
-"""Feeds in one process: each has a few threads, and more would measure this machine."""
+"""Feeds in one process. Each has a few threads: with more, this machine would be the limit."""
 
 MIN_BATCH_TIMEOUT_SECONDS = 60.0
-"""Seconds for one batch at least: a server may have to read a dataset up to it first."""
+"""Least seconds to wait for a batch: a server may have to read a dataset up to it first."""
 
 Progress = Callable[[int, int | None], None]
-"""Called after each step with the number of positions read, and of all (None: unknown)."""
+"""Called after each step with the number of positions read, and the total (None: unknown)."""
 
 
 def audit(
@@ -47,19 +47,19 @@ def audit(
     progress: Progress | None = None,
     **options: Any,
 ) -> AuditReport:
-    """Reads epochs from position 0 on, and counts what is delivered.
+    """Reads epochs from position 0 on, and counts the delivered samples.
 
     target        as in `connect`
     pipeline      as in `connect`
-    world_size    number of ranks; with `resume_every` also several numbers, used in turn
+    world_size    number of ranks; with `resume_every`, also several numbers, used in turn
     epochs        number of epochs to read
     resume_every  steps after which all ranks close and resume from a saved cursor; None: never
-    bad_samples   ids that are known to be bad, for a pipeline with `on_error: substitute`
+    bad_samples   ids known to be bad, for a pipeline with `on_error: substitute`
     progress      called after each step with the number of positions read, and the total (None:
                   unknown)
     options       other options of `connect`, by name, such as `batch_size`, `seed` and `timeout`.
                   `remainder` is `"pad"` by default, to read every sample; None: the pipeline's.
-                  All ranks together share `prefetch_bytes`, but each prefetches two batches,
+                  The ranks share `prefetch_bytes`, but each prefetches at least two batches,
                   of any size
 
     Raises `InvalidRequestError`, and the errors of `connect` and `Feed.next`.
@@ -82,7 +82,7 @@ def audit(
                 for rank in range(ranks)
             ]
             if state is None:
-                # From a rank's feed: the server would count another feed as one more rank.
+                # A rank's own feed: the server would count an extra feed as one more rank.
                 spec, size = feeds[0].spec, feeds[0].batch_size
                 remainder = options["remainder"] or spec.remainder
                 _check_spec(spec, remainder, epochs, resume_every, bad_samples)
@@ -112,7 +112,7 @@ def audit(
 
 
 def _count_batch(feed: Feed, counter: DeliveryCounter, timeout: float) -> bool:
-    """Reads and counts one batch; returns False at the end of the feed."""
+    """Reads and counts a batch; returns False at the end of the feed."""
     try:
         counter.add(feed.next(timeout))
     except StopIteration:
@@ -122,11 +122,11 @@ def _count_batch(feed: Feed, counter: DeliveryCounter, timeout: float) -> bool:
 
 def _end(run: AuditRun, remainder: Remainder, counter: DeliveryCounter, read: int) -> int:
     """Returns the end of the data after the last run: computed if its length is known, else `read`,
-    which is the position of the feeds."""
+    the position of the feeds."""
     if (total := counter.total) is not None:
         step = run.world_size * run.stride
         return total if remainder == "pad" else run.base + (total - run.base) // step * step
-    # A cursor from before the end was known can be past it.
+    # A cursor saved before the end was known may lie past it.
     return read if run.steps else min(read, counter.end)
 
 
@@ -135,8 +135,8 @@ def _world_sizes(world_size: int | Sequence[int], resume_every: int | None) -> t
     sizes = tuple(check_integer("world_size", size, 1, MAX_RANKS) for size in given)
     if not sizes or (resume_every is None and len(sizes) > 1):
         raise InvalidRequestError(
-            f"world_size must be one number of ranks, or with resume_every several, not {sizes}; "
-            "set resume_every, for the number of ranks changes at a resume"
+            f"world_size {sizes} is not one number of ranks; give one, or set resume_every, since "
+            "the number changes only at a resume"
         )
     if resume_every is not None:
         check_integer("resume_every", resume_every, 1)
@@ -152,14 +152,14 @@ def _check_spec(
 ) -> None:
     """Checks the options against the pipeline. Raises `InvalidRequestError`."""
     problems = {
-        f"its engine, {spec.engine}, does not report the number of samples, so samples left out "
+        f"its engine {spec.engine} does not report the number of samples, so samples left out "
         'look like lost ones; use remainder "pad"': spec.is_remote and remainder == "drop",
-        f"its engine, {spec.engine}, begins an epoch before the last one is complete; audit one "
+        f"its engine {spec.engine} begins an epoch before the last one is complete; audit one "
         "epoch": spec.is_remote and epochs > 1,
-        f"it guarantees {spec.guarantee}, so it cannot be audited across a resume; leave out "
+        f"it guarantees {spec.guarantee}, so it cannot be audited across a resume; omit "
         "resume_every": resume_every is not None and not spec.guarantee.can_resume,
-        f"bad samples are known only with on_error: substitute, and it has on_error: "
-        f"{spec.on_error}; leave them out": bad_samples and spec.on_error != "substitute",
+        f"its on_error is {spec.on_error}, and bad samples are substituted only with on_error: "
+        "substitute; omit them": bad_samples and spec.on_error != "substitute",
     }
     for problem, applies in problems.items():
         if applies:

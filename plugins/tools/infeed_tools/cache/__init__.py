@@ -1,1 +1,1 @@
-"""The tool `infeed cache`: the caches of a disk."""
+"""The tool `infeed cache`: a list of the caches on disk, their deletion and verification."""

@@ -21,11 +21,11 @@ from infeed.shared.printable import printable
 from infeed_server.cli.logs import set_up_logging
 
 _SHOWN = 12
-"""Characters of a folder's name in the table: enough to select it."""
+"""Characters of a folder's name in the table: enough to select the folder."""
 
 
 class Action(str, Enum):
-    """What `infeed cache` does."""
+    """The actions of `infeed cache`."""
 
     LIST = "list"
     CLEAR = "clear"
@@ -46,7 +46,7 @@ def cache(
     ],
     name: Annotated[
         str | None,
-        typer.Argument(help="Pipeline, or first characters of a folder's name. Default: all."),
+        typer.Argument(help="Pipeline, or the start of a folder's name. Default: all."),
     ] = None,
     path: Annotated[
         Path | None,
@@ -59,8 +59,8 @@ def cache(
 ) -> None:
     """Lists, deletes or verifies the caches of `- cache: disk`.
 
-    Exits with status 1 if no cache has the name, a cache to delete is in use, or a sample is
-    damaged. Servers make or read damaged samples again.
+    Exits with status 1 if no cache has this name, a cache to delete is in use, or a sample is
+    damaged. Servers replace damaged samples.
 
     \b
     Examples:
@@ -92,7 +92,7 @@ def cache(
         rows.append(row)
     if name is not None and not rows:
         available = ", ".join(sorted({one.pipeline for one in found})) or "none"
-        raise ConfigError(f"no cache of {name!r} in {root}; available: {available}")
+        raise ConfigError(f"{root} has no cache of {name!r}; available: {available}")
     if as_json:
         print(json.dumps(rows, indent=2))
     else:

@@ -1,1 +1,1 @@
-"""Checks of definitions: their files without TensorFlow, and their data sample by sample."""
+"""The tool `infeed check`: files of pipelines without TensorFlow, and data sample by sample."""

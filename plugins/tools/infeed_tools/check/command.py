@@ -31,7 +31,7 @@ PROBLEMS_STATUS = 1
 """The exit status if there is a problem; a wrong option has 2."""
 
 UNREADABLE_STATUS = 2
-"""The exit status for a missing file, or one that cannot be read."""
+"""The exit status for a missing or unreadable file."""
 
 _MAX_CLASSES = 10
 
@@ -58,7 +58,7 @@ class ScanOptions:
     )
 
     def accepts(self, report: PipelineReport) -> bool:
-        """Returns whether a pipeline has no more bad samples than these."""
+        """Returns whether a pipeline has no more bad samples than `max_bad` allows."""
         samples = 1 if self.max_bad >= 1 else report.scanned
         return report.bad_samples <= self.max_bad * samples
 
@@ -108,7 +108,7 @@ def check(
     reports: list[PipelineReport] = []
     notes: list[str] = []
     if not problems:
-        # What the user's code prints is not the result. A progress bar hides the cursor.
+        # The user's code may print, and standard output is for the result. A bar hides the cursor.
         with redirect_stdout(sys.stderr), exit_after_interrupt(console.show_cursor):
             load_tensorflow()
             started = time.monotonic()
@@ -148,7 +148,7 @@ def check(
 def _first_batches(
     pipelines: FilePipelines, names: Sequence[str], scan: bool
 ) -> tuple[list[str], list[Problem]]:
-    """Returns a line for each field with named classes and each decoder, and the problems."""
+    """Returns a line for each field with named classes and for each decoder, and the problems."""
     from infeed_server.pipeline.followed_classes import warn_of_other_classes
     from infeed_tools.check.first_batch import make_first_batch
 
@@ -176,7 +176,7 @@ def _scan(
     from infeed_tools.check.scan import can_scan, scan_pipeline
 
     notes = [
-        f"{name}: no sample is scanned, as a {pipelines[name].source.kind} has none by index"
+        f"{name}: not scanned, because a source {pipelines[name].source.kind} has no index"
         for name in names
         if not can_scan(pipelines[name].source)
     ]

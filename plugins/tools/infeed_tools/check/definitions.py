@@ -28,8 +28,8 @@ _TRANSFORM: TypeAdapter[Transform] = TypeAdapter(AnyTransform)
 
 
 def file_problems(pipelines: FilePipelines) -> list[Problem]:
-    """Returns what is invalid in a file, and the paths and names that do not exist, by line. They
-    are looked for in the valid parts of an invalid pipeline too."""
+    """Returns a file's problems by line: invalid values, and missing paths and names, which it
+    also finds in the valid parts of an invalid pipeline."""
     doc = pipelines.document
     problems = [*pipelines.problems]
     for name, value in definitions(doc).items():
@@ -41,15 +41,15 @@ def file_problems(pipelines: FilePipelines) -> list[Problem]:
 
 
 def order_notes(pipelines: Mapping[str, Pipeline]) -> Iterator[str]:
-    """Yields the pipelines whose samples come class by class, and do not look like evaluations,
-    which take all of them."""
+    """Yields a note for each pipeline whose samples come class by class, unless it looks like an
+    evaluation, which reads all of them."""
     for name, pipeline in pipelines.items():
         source, batch = pipeline.source, pipeline.batch
         by_class = isinstance(source, ImagesSource) and source.is_sorted_by_class
         if by_class and pipeline.shuffle.mode == "none" and batch and batch.remainder == "drop":
             yield (
-                f"note: {name}: samples come class by class; for a training add shuffle: "
-                "{seed: 17}, for an evaluation batch: {remainder: pad}"
+                f"note: {name}: samples come class by class; add shuffle: {{seed: 17}} for "
+                "training, or batch: {remainder: pad} for evaluation"
             )
 
 
@@ -64,7 +64,7 @@ def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
     except ConfigError as error:
         yield error.at, error.problem
     except ValidationError:
-        pass  # as above
+        pass  # already among the file's problems
     transforms = value.get("transforms")
     for number, item in enumerate(transforms if isinstance(transforms, list) else ()):
         with suppress(ValidationError):
@@ -75,7 +75,7 @@ def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
 
 
 def _source_findings(place: KeyPath, value: Any, folder: Path) -> Iterator[Finding]:
-    with suppress(ValidationError):  # the file's problems have the reasons
+    with suppress(ValidationError):  # already among the file's problems
         source = _SOURCE.validate_python(value)
         for path, text in source.resolve(folder).check():
             yield (*place, *path), text
@@ -84,7 +84,7 @@ def _source_findings(place: KeyPath, value: Any, folder: Path) -> Iterator[Findi
 
 
 def _code_findings(path: KeyPath, name: str) -> Iterator[Finding]:
-    """Yields that nothing has the name `module:attr`, where its module does not even mention it."""
+    """Yields a finding if the module of `module:attr` does not even mention the name."""
     step = name.partition(":")[2].partition(".")[0]
     try:
         spec = find_module(name)
@@ -95,5 +95,5 @@ def _code_findings(path: KeyPath, name: str) -> Iterator[Finding]:
                 raise missing_name(name, step, names)
     except ConfigError as error:
         yield path, error.message
-    except OSError:  # its import raises it
+    except OSError:  # the import will report it
         return

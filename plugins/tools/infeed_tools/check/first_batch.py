@@ -1,4 +1,4 @@
-"""The first batch of a pipeline, made by the engine of a server: what fails here is not served."""
+"""The first batch of a pipeline, made by a server's engine: what fails here would not be served."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from infeed_tools.check.rules import unit_findings
 from infeed_tools.check.scan import scan_samples
 
 _LOOKED_AT = 64
-"""Samples whose targets are looked at."""
+"""Samples whose targets are checked."""
 
 DATASET_TIMEOUT_SECONDS = 60.0
-"""Time for the first batch of a dataset: TensorFlow waits forever for a tf.data service that is
-down. A dataset that takes longer is called bad."""
+"""Time for the first batch of a dataset, because TensorFlow waits forever for a tf.data service
+that is down. A dataset that takes longer is reported as a problem."""
 
 
 class FirstBatch(NamedTuple):
-    """What a server or trainer would refuse, the names of the classes of fields, and the decoder
-    of pictures."""
+    """What a server or trainer would refuse, the class names of fields, and the decoder of
+    pictures."""
 
     problem: Problem | None = None
     classes: Mapping[str, Sequence[str]] = {}
@@ -40,8 +40,8 @@ class FirstBatch(NamedTuple):
 def make_first_batch(
     pipelines: FilePipelines, name: str, progress: ProgressCallback, *, with_bad_samples: bool
 ) -> FirstBatch:
-    """Opens a pipeline and makes its first batch. Unless `with_bad_samples`, a sample that cannot
-    be read or transformed is no problem: a scan reports it."""
+    """Opens a pipeline and makes its first batch. Unless `with_bad_samples`, ignores a sample that
+    cannot be read or transformed: a scan reports it."""
     try:
         if not isinstance(pipelines[name].source, IndexedDefinition):
             return _make_within_timeout(name, pipelines[name], progress)
@@ -55,7 +55,7 @@ def make_first_batch(
 
 
 def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstBatch:
-    # A check leaves no log behind.
+    # A check must not leave a log behind.
     definition = definition.model_copy(update={"quarantine": os.devnull})
     engine = build(name, definition, Monitor(), progress)
     try:
@@ -69,7 +69,7 @@ def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> FirstB
 
 
 def _check_units(definition: Pipeline, plan: IndexedPlan) -> None:
-    """Raises `ConfigError` for a target whose first samples have other units than it says."""
+    """Raises `ConfigError` if the first samples of a target have other units than declared."""
     count = min(_LOOKED_AT, len(plan.source) - len(plan.removed))
     report = scan_samples(plan, count, 0, lambda _: None)
     for path, problem in unit_findings(definition, report.ranges):
@@ -84,8 +84,8 @@ def _make_within_timeout(name: str, definition: Pipeline, progress: ProgressCall
         made.exception(DATASET_TIMEOUT_SECONDS)
     except FutureTimeoutError:
         raise SourceError(
-            f"no first batch within {DATASET_TIMEOUT_SECONDS:g} seconds; see that the files and "
-            "the tf.data service that it reads from can be reached",
+            f"no first batch within {DATASET_TIMEOUT_SECONDS:g} seconds; check that its files and "
+            "its tf.data service can be reached",
             at=("source", definition.source.kind),
         ) from None
     return made.result()

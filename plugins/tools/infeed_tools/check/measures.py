@@ -1,4 +1,4 @@
-"""Measures of one sample in a graph: the ranges of its fields before and after each transform."""
+"""Measures of a sample in a graph: the ranges of its fields before and after each transform."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from infeed_tools.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE, FieldRange
 
 @dataclass(frozen=True)
 class Measures:
-    """The measures of a pipeline's samples: of each field where it is new or changed."""
+    """The measures of a pipeline's samples: those of each field where it is new or changed."""
 
     parse: Callable[[Sample], Sample]
     steps: tuple[Step, ...]
     fields: tuple[tuple[int, str, tf.TensorSpec], ...]
-    """Stage and name of each field, with the type and shape that all samples have there."""
+    """Stage, name, type and shape of each field."""
     class_fields: tuple[str, ...]
-    """Fields of the source whose values can be classes: single integers and byte strings."""
+    """Fields of the source whose values may be classes: single integers and byte strings."""
     mask_stages: Mapping[str, int]
-    """Masks of bytes, and the stage that first has each."""
+    """The first stage of each mask of bytes."""
 
     @classmethod
     def of(
@@ -41,7 +41,7 @@ class Measures:
         stages = sample_graph.trace_columns(columns, parse, steps).stages
         fields = [(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
         for number, group in groupby(zip(steps, stages[1:], strict=True), lambda pair: pair[0][0]):
-            made = [*group]  # a step, and those that move targets with it
+            made = [*group]  # a step, followed by those that move targets with it
             after, given = made[-1][1], [step.fields() for (_, step), _ in made]
             touched = None if None in given else {name for own in given for name in own or ()}
             names = [name for name in after if not name.startswith(SIZE)]
@@ -55,22 +55,22 @@ class Measures:
         return cls(parse, tuple(steps), tuple(fields), _class_fields(stages[0]), mask_stages)
 
     def ranges(self) -> list[FieldRange]:
-        """Returns the ranges of the fields, without any sample."""
+        """Returns the ranges of the fields before any sample."""
         return [
             FieldRange(
                 stage,
                 name,
                 "bytes" if spec.dtype == tf.string else spec.dtype.name,
                 format_shape(spec.shape),
-                # Rows, such as key points [n, k, 3], vary in their number alone.
+                # Only the number of rows varies, as in key points [n, k, 3].
                 is_image=spec.shape.rank == 3 and spec.shape.as_list()[:2] == [None, None],
             )
             for stage, name, spec in self.fields
         ]
 
     def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample, Sample]:
-        """Returns the measures, float64[fields, 8], the values of the class fields, and of masks
-        whether they have each value, bool[256]."""
+        """Returns the measures, float64[fields, 8], the values of the class fields, and for each
+        mask which values it has, bool[256]."""
         sample = self.parse(columns)
         masks = self._mask_values(sample, SOURCE_STAGE)
         classes = {name: _class_value(sample[name]) for name in self.class_fields}
@@ -109,8 +109,8 @@ def _class_value(value: tf.Tensor) -> tf.Tensor:
 
 
 def _measure(value: tf.Tensor) -> tf.Tensor:
-    """Returns minimum, maximum, number, sum and sum of squares of the finite values, the number of
-    the others, and height and width of an image."""
+    """Returns the finite values' minimum, maximum, number, sum and sum of squares, the number of
+    other values, and an image's height and width."""
     numbers = tf.strings.length(value) if value.dtype == tf.string else value
     numbers = tf.cast(numbers, tf.float64)
     finite = tf.math.is_finite(numbers)

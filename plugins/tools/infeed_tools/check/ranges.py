@@ -1,4 +1,4 @@
-"""Value ranges: what is known of a field at a stage after any number of samples."""
+"""Value ranges: the values of a field at a stage, over any number of samples."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import numpy as np
 from infeed.shared.spec import Array
 
 SOURCE_STAGE = -1
-"""The stage before all transforms; that behind a transform is its number in the definition."""
+"""The stage before all transforms; the stage after a transform is its index in the definition."""
 
 MAX_CLASS_BYTES = 64
-"""Bytes of a class name. A longer byte string is text or data, and its values are not counted."""
+"""Bytes of a class name. A field with longer byte strings holds text or data: not counted."""
 
 MAX_CLASSES = 10_000
-"""Different values of a field of classes. A field with more has numbers or names of samples."""
+"""Different values of a field of classes; one with more holds the samples' numbers or names."""
 
 
 @dataclass
 class FieldRange:
-    """The values of a field at a stage; of byte strings, their lengths."""
+    """The values of a field at a stage, or the lengths of its byte strings."""
 
     stage: int
     field: str
     data_type: str
     shape: str
     is_image: bool = False
-    """Whether it has images of any size, whose sizes are kept."""
+    """Whether it holds images of varying size, whose sizes are kept."""
     minimum: float = math.inf
     maximum: float = -math.inf
     not_finite: int = 0
-    """Values that are NaN or infinite; the other numbers are without them."""
+    """Values that are NaN or infinite, which the other figures leave out."""
     _sums: Array = dataclasses.field(default_factory=lambda: np.zeros(3))
     """The number of finite values, their sum, and the sum of their squares."""
     _sizes: list[Array] = dataclasses.field(default_factory=list)
@@ -103,9 +103,9 @@ class ClassCounts:
     field: str
     counts: Counter[int | str] = dataclasses.field(default_factory=Counter)
     names: Sequence[str] = ()
-    """The name of each class, where the source has them."""
+    """The name of each class, if the source has names."""
     is_class: bool = True
-    """Whether the values can be classes."""
+    """Whether the values may be classes."""
 
     def add(self, values: Array) -> None:
         """Adds the values of samples: integers, or byte strings."""
@@ -122,12 +122,12 @@ class ClassCounts:
 
     @property
     def is_balance(self) -> bool:
-        """Whether classes repeat, as labels do, and names of files or numbers of rows do not."""
+        """Whether values repeat as labels do, unlike names of files or numbers of rows."""
         return self.is_class and 0 < 2 * len(self.counts) <= max(self.counts.total(), 2)
 
     def label(self, value: Any) -> str:
-        """Returns the class as a person reads it: `3 (cat)`."""
+        """Returns the class with its name: `3 (cat)`."""
         known = isinstance(value, int) and 0 <= value < len(self.names)
         text = f"{value} ({self.names[value]})" if known else str(value)
-        # Bytes of a file must not control the terminal.
+        # Bytes from a file must not control the terminal.
         return text if text.isprintable() else repr(text)

@@ -21,34 +21,34 @@ if TYPE_CHECKING:  # they load TensorFlow
 
 @dataclass
 class PipelineReport:
-    """What a scan has found in one pipeline."""
+    """The findings of a scan in one pipeline."""
 
     name: str
     samples: int | None = None
-    """Samples of the source; None: unknown."""
+    """Samples of the source; None if unknown."""
     scanned: int = 0
     bad_samples: int = 0
     without_label: int = 0
-    """Bad samples that have no label."""
+    """Bad samples without a label."""
     bad_examples: list[InfeedError] = field(default_factory=list)
     """The errors of the first bad samples."""
     decoder: str = ""
-    """Which decoder makes the pictures, and why."""
+    """The decoder of the pictures, and the reason for it."""
     ranges: list[FieldRange] = field(default_factory=list)
     classes: list[ClassCounts] = field(default_factory=list)
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Boxes before the transforms and behind them, by field."""
+    """Numbers of boxes before and after the transforms, by field."""
     mask_values: dict[str, set[int]] = field(default_factory=dict)
-    """The values of the pixels of masks, by field."""
+    """The values of masks' pixels, by field."""
     fills: dict[str, int] = field(default_factory=dict)
-    """The values that are stated for pixels around masks, by field."""
+    """The declared values for pixels around masks, by field."""
     stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
     """The name of each stage."""
 
     def measure(
         self, measures: Measures, steps: Sequence[Step], names: Mapping[str, Sequence[str]] = {}
     ) -> None:
-        """Begins without samples; `names` has the classes of fields."""
+        """Prepares for samples; `names` holds the class names by field."""
         self.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
         self.ranges = measures.ranges()
         self.classes = [
@@ -72,7 +72,7 @@ class PipelineReport:
         return [counts for counts in self.classes if counts.is_balance]
 
     def image_sizes(self) -> dict[str, dict[str, tuple[int, int, int]]]:
-        """Returns field → side → minimum, median and maximum, of decoded images."""
+        """Returns field → side → minimum, median and maximum of decoded images."""
         return {values.field: sizes for values in self.ranges if (sizes := values.image_sizes())}
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rules about values: what is wrong with a pipeline whose transforms all run."""
+"""Rules about values: mistakes in a pipeline whose transforms all run."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _OF_UNIT_RANGE = (
     *("random_brightness", "random_hue", "random_saturation"),
     "convert_image_dtype",
 )
-"""Transforms for which floats are from 0 to 1, as in `tf.image`."""
+"""Transforms that expect floats from 0 to 1, as in `tf.image`."""
 
 _MAX_UNIT = 2.0
-"""Largest float in such an image; a crop that was resized with overshoot may be above 1."""
+"""Largest float in such an image: resizing a crop may overshoot 1."""
 
 _FACTOR = 20.0
-"""Ratio of the values' standard deviation to `std` that is wrong, as is its inverse. Between scales
-of 1 and 255 it is 255; of one data set with the statistics of another, at most a few."""
+"""Ratio between the values' standard deviation and `std`, either way, that must be a mistake. A
+wrong scale gives 255; statistics of another data set, at most a few."""
 
 
 def value_findings(
     transforms: Sequence[Transform], ranges: Sequence[FieldRange]
 ) -> Iterator[Finding]:
-    """Yields transforms whose input or output has values that they are not meant for."""
+    """Yields transforms whose input or output has implausible values."""
     for number, transform in enumerate(transforms):
         path = ("transforms", number, transform.name)
         for after in ranges:
@@ -43,27 +43,27 @@ def value_findings(
 
 
 def unit_findings(definition: Pipeline, ranges: Sequence[FieldRange]) -> Iterator[Finding]:
-    """Yields targets whose coordinates have other units than they say: some samples show it."""
+    """Yields targets whose coordinates in some samples have other units than declared."""
     for name, target in definition.targets.items():
         if (before := _before_moves(definition, ranges, name)) is None or before.is_empty:
             continue
         is_normalized, path = getattr(target, "normalized", None), ("targets", name)
         if is_normalized and before.maximum > _MAX_UNIT:
-            yield path, f"values of {_span(before)} are pixels; leave normalized out"
+            yield path, f"values of {_span(before)} are pixels; omit normalized"
         elif is_normalized is False and 0 < before.maximum <= 1:
             yield path, f"values of {_span(before)} are shares; write normalized: true"
 
 
 def lost_findings(definition: Pipeline, ranges: Sequence[FieldRange]) -> Iterator[Finding]:
-    """Yields boxes that are all lost."""
+    """Yields targets whose boxes are all lost."""
     for name, (before, after) in row_counts(definition, ranges).items():
         if before and not after:
-            problem = f"none of {before} boxes is in the picture behind the transforms"
+            problem = f"none of {before} boxes is in the picture after the transforms"
             yield ("targets", name), problem
 
 
 def row_counts(definition: Pipeline, ranges: Sequence[FieldRange]) -> dict[str, tuple[int, int]]:
-    """Returns the number of boxes before the first transform that moves them, and in batches."""
+    """Returns the numbers of boxes before the first transform that moves them, and in batches."""
     counts = {}
     for name, target in definition.targets.items():
         before = _before_moves(definition, ranges, name)
@@ -92,8 +92,8 @@ def _input_findings(transform: Transform, before: FieldRange) -> Iterator[str]:
     elif isinstance(transform, OneHot):
         if before.minimum < 0 or before.maximum >= transform.depth:
             yield (
-                f"depth: {transform.depth} does not fit the labels {_span(before)}: those outside "
-                f"of 0 to {transform.depth - 1} become zeros; give depth: {before.maximum + 1:g}"
+                f"depth: {transform.depth} does not fit the labels {_span(before)}: labels outside "
+                f"0 to {transform.depth - 1} become zeros; set depth: {before.maximum + 1:g}"
             )
     elif (
         transform.name in _OF_UNIT_RANGE
@@ -101,13 +101,13 @@ def _input_findings(transform: Transform, before: FieldRange) -> Iterator[str]:
         and before.maximum > _MAX_UNIT
     ):
         yield (
-            f"floats are from 0 to 1 here, but field {before.field!r} has {_span(before)}; put "
+            f"field {before.field!r} has {_span(before)}, but floats must be from 0 to 1 here; put "
             f"normalize with scale: {_usual_scale(before):g} before it"
         )
 
 
 def _before(ranges: Sequence[FieldRange], number: int, field: str | None) -> FieldRange | None:
-    """Returns the range of a field as the transform of this number gets it."""
+    """Returns the range of a field in the input of the transform `number`."""
     earlier = [other for other in ranges if other.field == field and other.stage < number]
     return max(earlier, key=lambda other: other.stage) if earlier else None
 
@@ -118,12 +118,12 @@ def _normalize_findings(transform: Normalize, before: FieldRange) -> Iterator[st
     mean, std = before.mean / scale, before.std / abs(scale)
     described = f"values of {_span(before)}" + (f", divided by {scale:g}" if scale != 1.0 else "")
     if "int" in before.data_type and abs(scale) < 1:
-        yield f"scale is a divisor: {scale:g} makes values up to {largest:g}; give {1 / scale:g}"
+        yield f"scale is a divisor: {scale:g} makes values up to {largest:g}; use {1 / scale:g}"
         return
     if transform.scale is not None and 0 < largest < 1 / _FACTOR and abs(scale) > 1:
         yield (
             f"scale: {scale:g} does not fit {_span(before)}: the result is at most {largest:.2g}; "
-            "leave scale out"
+            "omit scale"
         )
         return
     for value in transform.std or ():
@@ -145,8 +145,8 @@ def _scale_remedy(transform: Normalize, before: FieldRange, ratio: float) -> str
     if ratio > 1 and transform.scale is None and before.maximum > 1:
         return f"; for mean and std of values from 0 to 1 add scale: {_usual_scale(before):g}"
     if ratio < 1 and transform.scale is not None and transform.scale > 1:
-        return f"; leave scale out, or divide mean and std by {transform.scale:g}"
-    return "; give the mean and std of the field's own values"
+        return f"; omit scale, or divide mean and std by {transform.scale:g}"
+    return "; use the mean and std of the field's own values"
 
 
 def _usual_scale(before: FieldRange) -> float:

@@ -1,4 +1,4 @@
-"""The reader of samples for checks: a sample that cannot be read is noted and left out."""
+"""The reader of samples for checks, which notes and leaves out samples that cannot be read."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from infeed_server.transforms.base import Step
 
 
 class SampleReader:
-    """Reads samples under their keys of the first epoch. Thread-safe if the source is."""
+    """Reads samples under their keys in the first epoch. Thread-safe if the source is."""
 
     def __init__(self, source: Source, steps: Sequence[Step], order: RunOrder) -> None:
         self.unread: dict[int, InfeedError] = {}
-        """Sample id → the error of a sample that was left out."""
+        """The errors of the samples left out, by sample id."""
         self._source = source
         self._steps = steps
         self._order = order
 
     def read(self, index: Array) -> tuple[Array, Columns]:
-        """Returns the samples that can be read, int64[n], and their columns. Raises `SourceError`
-        for a fault of storage."""
+        """Returns the readable samples, int64[n], and their columns. Raises `SourceError` for a
+        storage fault."""
         while len(index):
             try:
                 return index, self._source.read_keyed(index, self.keys(index))
@@ -42,8 +42,8 @@ class SampleReader:
                 good = self._without_raising(index)
                 if len(good) == len(index):
                     raise SourceError(
-                        f"{len(index)} samples cannot be read at once, although each of them is "
-                        f"good by itself: {one_line(error)}"
+                        f"{len(index)} samples cannot be read together, although each can be read "
+                        f"alone: {one_line(error)}"
                     ) from error
                 index = good
         return index, {}
@@ -53,11 +53,11 @@ class SampleReader:
         return self._order.last.keys(np.zeros(len(index), np.int64), np.asarray(index, np.int64))
 
     def failure(self, index: int) -> SampleFailure | None:
-        """Returns why a sample cannot be read or transformed, alone; None: it can."""
+        """Returns why a sample alone cannot be read or transformed; None if it can."""
         return find_bad_sample(self._source, self._steps, index, self.keys([index])[0])
 
     def _without_raising(self, index: Array) -> Array:
-        """Leaves out the samples that code raises for without their numbers."""
+        """Leaves out samples that raise an error which does not name them."""
         failures = {number: self.failure(number) for number in index.tolist()}
         self.unread |= {number: failure.error for number, failure in failures.items() if failure}
         return np.array(

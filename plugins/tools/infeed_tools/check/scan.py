@@ -1,4 +1,4 @@
-"""The scan of a pipeline: it is planned as a server does, and each sample is read and measured."""
+"""The scan of a pipeline: planned as on a server, with every sample read and measured."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from infeed_tools.check.rules import lost_findings, row_counts, unit_findings, v
 from infeed_tools.check.sample_reader import SampleReader
 
 _NO_LABEL_STAGE = "labels"
-"""The stage of the error of a sample that has no label."""
+"""The stage in the error of a sample without a label."""
 
 _TOGETHER = 64
-"""Samples read and measured at a time: few enough for memory, enough to hide latency."""
+"""Samples read and measured at a time: more take more memory, fewer do not hide latency."""
 
 Advance = Callable[[int], None]
-"""Callback with the number of samples that were processed since the last call."""
+"""A callback that takes the number of samples processed since the last call."""
 
 Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
-"""Returns a context in which the files of the named pipeline are indexed."""
+"""A function that returns a context for indexing the files of a pipeline, by its name."""
 
 Scanning = Callable[[str, int | None], AbstractContextManager[Advance]]
-"""Returns a context in which a number of a pipeline's samples are read; None: an unknown number."""
+"""A function that returns a context for reading a number of a pipeline's samples; None: unknown."""
 
 
 @runtime_checkable
 class Dataset(Protocol):
-    """A source of elements that are read from the first one on, batches or samples."""
+    """A source of batches or samples that is read from its first element on."""
 
     kind: ClassVar[str]
 
     def make(self, seed: int) -> tf.data.Dataset:
-        """Returns its dataset for a seed. Raises `ConfigError` and `UserCodeError`."""
+        """Returns the dataset for a seed. Raises `ConfigError` and `UserCodeError`."""
 
     def explain(self, error: tf.errors.OpError, pipeline: str) -> InfeedError:
-        """Returns the error for one of TensorFlow's."""
+        """Returns infeed's error for one of TensorFlow's."""
 
 
 def can_scan(source: SourceDefinition) -> bool:
@@ -69,8 +69,8 @@ def scan_pipeline(
     limit: int | None,
     max_examples: int,
 ) -> tuple[PipelineReport, list[Problem]]:
-    """Scans a pipeline; returns the report, and the problems besides bad samples. `limit` is the
-    maximum number of samples, `max_examples` of bad ones with their errors."""
+    """Scans at most `limit` samples of a pipeline; returns the report, with the errors of at most
+    `max_examples` bad ones, and all other problems."""
     definition, doc = pipelines[name], pipelines.document
     try:
         if isinstance(definition.source, Dataset):
@@ -105,14 +105,14 @@ def _scan_dataset(
     limit: int | None,
     scanning: Scanning,
 ) -> PipelineReport:
-    """Reads a dataset once from its beginning, and measures its fields. Raises `UserCodeError`
-    where the dataset fails, and `ConfigError` for an endless one without a limit."""
+    """Reads a dataset once from its beginning and measures its fields. Raises `UserCodeError` if
+    the dataset fails, and `ConfigError` if it is endless and there is no limit."""
     with within("source", source.kind):
         dataset = source.make(definition.shuffle.seed)
         cardinality = int(dataset.cardinality())
         if limit is None and cardinality == tf.data.INFINITE_CARDINALITY:
             raise ConfigError("the dataset is endless; give --limit")
-    # Of a dataset of batches, the number of batches is known, but not of samples.
+    # The cardinality of a dataset of batches does not tell the number of its samples.
     count = cardinality if definition.batch and cardinality >= 0 else None
     samples = dataset if definition.batch else unbatched(dataset)
     steps = list(enumerate(definition.transforms))
@@ -140,9 +140,9 @@ def _scan_dataset(
 def scan_samples(
     plan: IndexedPlan, count: int, max_examples: int, advance: Advance
 ) -> PipelineReport:
-    """Scans the first `count` samples that are not removed, as the first epoch with the pipeline's
-    seed has them. Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a
-    fault of storage."""
+    """Scans the first `count` samples that are not removed, as in the first epoch with the
+    pipeline's seed. Raises `ConfigError` and `UserCodeError` like the plan, and `SourceError` for a
+    storage fault."""
     source, _ = plan.uncached
     maps, given = split_maps(list(enumerate(plan.definition.transforms)))
     steps = with_targets(given, plan.definition.targets)
@@ -167,7 +167,7 @@ def scan_samples(
                     status[index] = plan.native.look(columns)
                 if len(index):
                     yield {"index": index, "key": reader.keys(index), "columns": columns}
-        except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
+        except Exception as error:  # noqa: BLE001 - TensorFlow would only keep its message
             faults.append(error)
 
     made = groups()
@@ -198,7 +198,7 @@ def scan_samples(
 def _add_bad_samples(
     report: PipelineReport, reader: SampleReader, bad: Array, max_examples: int
 ) -> None:
-    """Notes the samples that were not read, and those that a transform failed for."""
+    """Notes the samples that could not be read, and those for which a transform failed."""
     report.bad_samples = len(bad)
     report.without_label = sum(
         error.metadata.get("stage") == _NO_LABEL_STAGE for error in reader.unread.values()
@@ -212,12 +212,12 @@ def _add_bad_samples(
 
 
 def _passing(index: int) -> SampleError:
-    return SampleError("failed, but not when it was processed again, alone", sample=index)
+    return SampleError("failed at first, but not when processed again alone", sample=index)
 
 
 def _measured(rows: tf.data.Dataset, measures: Measures, *, skip: bool = False) -> tf.data.Dataset:
-    """Returns the index of rows and what `Measures.compute` does, some at a time. With `skip`, a
-    row whose transforms fail is left out."""
+    """Returns the index of rows and the results of `Measures.compute`, in batches. With `skip`,
+    leaves out rows whose transforms fail."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def measure(row: dict[str, Any]) -> tuple[tf.Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Text of a report: lines, and a table of the ranges."""
+"""Text of a scan's report: lines, and a table of the ranges."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from infeed_server.storage.files import abbreviate
 from infeed_tools.check.report import PipelineReport
 
 _MAX_CLASSES = 10
-"""Classes whose numbers of samples are printed: the most frequent, and the rarest."""
+"""Classes whose numbers of samples are printed: the most frequent and the rarest."""
 
 _MAX_VALUES = 20
-"""Values of masks that are printed."""
+"""Values of a mask that are printed."""
 
 
 def print_report(report: PipelineReport) -> None:
@@ -39,14 +39,14 @@ def print_report(report: PipelineReport) -> None:
         )
         line(f"  sizes of {field}: {listed}")
     for field, (before, after) in report.rows.items():
-        gone = ": most are outside of the pictures" * (2 * after < before)
-        line(f"  {field}: {before} before the transforms, {after} behind them{gone}")
+        gone = ": most are outside the pictures" * (2 * after < before)
+        line(f"  {field}: {before} before the transforms, {after} after them{gone}")
     for field, values in report.mask_values.items():
         line(f"  values of {field}: {abbreviate(sorted(values), _MAX_VALUES)}")
         if (fill := report.fills.get(field)) in values:
             line(
-                f"  warning: fill: {fill} is a value of {field}, so that pixels around a turned "
-                "picture look like it; right only where it means ignored"
+                f"  warning: fill: {fill} is also a value of {field}, so pixels around a turned "
+                "picture look like that class; correct only if it means ignored"
             )
     for balance in report.balances():
         counts = sorted(balance.counts.values())

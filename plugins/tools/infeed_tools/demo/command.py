@@ -23,7 +23,7 @@ def demo(
         typer.Option(file_okay=False, metavar="FOLDER", help="Folder to write the dataset to."),
     ] = Path("infeed-demo"),
 ) -> None:
-    """Draws images, serves them from another process, trains on them, and prints the next steps.
+    """Draws images, serves them from another process, trains on them and prints the next steps.
 
     \b
     Example:

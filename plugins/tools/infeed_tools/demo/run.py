@@ -23,13 +23,13 @@ from infeed_tools.demo.training import train
 
 EPOCHS = 5
 ACCURACY = 0.95
-"""Accuracy on the test set below which the demo exits with status 1, from `EPOCHS` on."""
+"""Accuracy on the test set below which a demo of at least `EPOCHS` exits with status 1."""
 
 _TRAIN, _TEST = 2000, 500
 
 
 def run_demo(console: Console, epochs: int, folder: Path) -> int:
-    """Draws the data set, serves it from another process, trains on it; returns the exit status."""
+    """Draws the data set, serves it from another process and trains; returns the exit status."""
     check_folder(folder)
     for number, (part, count) in enumerate((("train", _TRAIN), ("test", _TEST))):
         images = shapes.write_images(folder / part, count, seed=number)
@@ -56,14 +56,14 @@ def run_demo(console: Console, epochs: int, folder: Path) -> int:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises `ConfigError` for a folder with other data than an earlier demo's."""
+    """Raises `ConfigError` if a folder has data other than an earlier demo's."""
     train = folder / "train"
     classes = {path.name for path in train.iterdir()} if train.is_dir() else set()
     is_own = bool(classes) and classes <= {*shapes.SHAPES}
     if not is_own and folder.exists() and any(folder.iterdir()):
         raise ConfigError(
-            f"{folder} has other files, and the demo writes a data set of its own; give another "
-            "--directory, or 'infeed init' for your images",
+            f"{folder} has other files, and the demo writes its own data set; give another "
+            "--directory, or use 'infeed init' for your images",
             file=folder,
         )
 
@@ -102,22 +102,22 @@ with infeed.connect("127.0.0.1:7470", "photos") as feed:
     batches, steps = infeed.tensorflow.from_generator(feed), feed.steps_per_epoch
     model.fit(batches, steps_per_epoch=steps, epochs=10, shuffle=False)  # the pipeline shuffles
 """
-"""A loop over the pipeline `photos`."""
+"""A training loop over the pipeline `photos`."""
 
 
 def commands(folder: Path, pipeline: str) -> str:
-    """Returns commands that can be pasted: to serve a folder, read it in a loop, and look at it."""
-    path = None if "UV" not in os.environ else ""  # what uvx adds to the PATH ends with the demo
+    """Returns commands to paste: to serve a folder, train on it, and look at the server."""
+    path = None if "UV" not in os.environ else ""  # uvx's addition to the PATH ends with the demo
     found = [n for n in ("python", "python3") if shutil.which(n, path=path) == sys.executable]
     python = found[0] if found else shlex.quote(sys.executable)
     own = shutil.which("infeed", path=path) == sys.argv[0]
     infeed = "infeed" if own else f"{python} -m infeed"
     return f"""
-Next, as it is or with a folder of your images in place of {folder}:
+Next, with {folder} or a folder of your own images:
 
 {infeed} init {shlex.quote(str(folder))} && {infeed} serve pipelines.yaml
 
-Then in another shell, train on what it serves:
+Then train on it in another shell:
 
 {python} - <<'END'
 {_LOOP.replace("photos", pipeline)}END

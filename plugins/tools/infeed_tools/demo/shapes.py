@@ -14,7 +14,7 @@ SIZE = 56
 """Width and height of an image in pixels."""
 
 Shape = Callable[[Array, Array], Array]
-"""Coordinates x and y around the centre, in [-1, 1] → the mask of the shape."""
+"""A function of the coordinates x and y in [-1, 1], which returns the mask of the shape."""
 
 SHAPES: dict[str, Shape] = {
     "disc": lambda x, y: x**2 + y**2 < 0.8,
@@ -26,8 +26,8 @@ SHAPES: dict[str, Shape] = {
 
 
 def write_images(directory: Path, count: int, seed: int) -> Iterator[Path]:
-    """Writes `count` JPEGs into a folder for each shape; yields each file. Classes alternate;
-    position, size, colours and noise are drawn from the seed."""
+    """Writes `count` JPEGs, into a folder per shape; yields each file. Classes alternate; position,
+    size, colours and noise are drawn from the seed."""
     rng = np.random.default_rng(seed)
     for number in range(count):
         name = list(SHAPES)[number % len(SHAPES)]

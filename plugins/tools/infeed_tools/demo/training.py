@@ -15,7 +15,7 @@ from infeed_tools.demo.shapes import SHAPES, SIZE
 def train(
     target: str, training: str, test: str, epochs: int, console: Console
 ) -> tuple[float, float, infeed.Stats]:
-    """Trains on one pipeline; returns the accuracy on another, images/s and the feed's stats."""
+    """Trains on one pipeline; returns the accuracy on another, images/s, and the feed's stats."""
     keras.utils.set_random_seed(17)
     model = _model()
     with infeed.connect(target, training) as feed:

@@ -1,1 +1,1 @@
-"""The tool `infeed index`: indices of records, before a server needs them."""
+"""The tool `infeed index`: record indices, built before a server needs them."""

@@ -1,1 +1,1 @@
-"""Starter files: pipelines that are written for data that was looked at."""
+"""The tool `infeed init`: starter files, with pipelines for the data at a path."""

@@ -1,4 +1,4 @@
-"""Drafts for annotated images: the targets, what is known of them, and the moves they allow."""
+"""Drafts for annotated images: the targets, their fields, and the transforms that they allow."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from infeed_tools.init.listing import pipeline_name, relative, role, spread
 from infeed_tools.init.looks import ImageLook
 
 _MASKS = 40
-"""Masks whose values are looked at."""
+"""Masks whose values are counted."""
 _WORDS = re.compile("([A-Z]?[a-z]+|[A-Z]+(?![a-z]))")
 _SIDES = {"left": "right", "right": "left"}
 
 
 def draft_annotated(root: str, reading: Annotated, target: Path) -> list[Draft]:
-    """Drafts the pipelines of a reading. Raises `SourceError` for labels that cannot be read."""
+    """Drafts the pipelines of a reading. Raises `SourceError` if labels cannot be read."""
     drafts = [_draft(root, folder, labels, target) for folder, labels in reading.parts]
     boxes = [draft.targets["boxes"]["boxes"] for draft in drafts if "boxes" in draft.targets]
     for options in boxes:
-        options["pad"] = max(other["pad"] for other in boxes)  # batches of all parts have one shape
+        options["pad"] = max(other["pad"] for other in boxes)  # one shape in all parts
     return drafts
 
 
@@ -75,7 +75,7 @@ def _draft(root: str, folder: str, labels: LabelsDefinition, target: Path) -> Dr
 
 
 def _add_rows(draft: Draft, labels: LabelsDefinition, read: ImageFields) -> None:
-    """Adds the boxes, and what has a row for each."""
+    """Adds the boxes, and the fields with a row for each box."""
     fields = [name for name in read.columns if name != "boxes"]
     most = max(1, getattr(read, "most", 1))
     is_yolo = isinstance(labels, YoloLabels)
@@ -89,8 +89,8 @@ def _add_rows(draft: Draft, labels: LabelsDefinition, read: ImageFields) -> None
     draft.label, draft.classes = "label of each box", read.classes.get("label", ())
     if not draft.classes:
         draft.notes.append(
-            "the classes are numbers without names, as there is no data.yaml with names; to name "
-            "them, add names: [NAME, NAME] to labels"
+            "the classes are numbers without names, as no data.yaml names them; to name them, add "
+            "names: [NAME, NAME] to labels"
         )
     if "keypoints" in fields and isinstance(labels, CocoLabels):
         pairs = _mirrored_pairs(labels)
@@ -98,14 +98,14 @@ def _add_rows(draft: Draft, labels: LabelsDefinition, read: ImageFields) -> None
         if not pairs and draft.is_for_training:
             draft.transforms = [s for s in draft.transforms if "random_flip_left_right" not in s]
             draft.notes.append(
-                "image gets no random_flip_left_right, as the JSON names no left and right points, "
-                "which a mirrored picture exchanges; to add it, give the pairs of such points to "
-                "keypoints, docs/targets.md"
+                "image gets no random_flip_left_right, because the JSON does not tell left from "
+                "right points, which a mirrored picture swaps; to add it, give keypoints the pairs "
+                "of such points (docs/targets.md)"
             )
 
 
 def _mask_values(read: ImageFields, listing: ImageListing) -> str:
-    """Returns what the pixels of masks are."""
+    """Returns a text about the values of masks' pixels."""
     numbers = [n for n in range(len(listing.images)) if n not in read.missing]
     chosen = [numbers[place] for place in spread(len(numbers), _MASKS)]
     values: set[int] = set()
@@ -116,8 +116,8 @@ def _mask_values(read: ImageFields, listing: ImageListing) -> str:
 
 
 def _mirrored_pairs(labels: CocoLabels) -> list[list[int]]:
-    """Returns the numbers of the points that change places in a mirrored picture, by their names;
-    nothing where a name has no counterpart, or categories differ."""
+    """Returns the pairs of points that a mirrored picture swaps, by number, found by their names;
+    empty if a name has no counterpart or the categories differ."""
     listed = [one.get("keypoints") for one in read_coco(labels.coco)["categories"]]
     found = [_pairs_of(names) for names in listed if isinstance(names, list)]
     return found[0] if found and all(pairs == found[0] for pairs in found) else []

@@ -28,15 +28,15 @@ YOLO, MASKS = "yolo", "masks"
 log = logging.getLogger(__name__)
 
 ANNOTATED = {
-    YOLO: "text files of lines `class x y width height`, named as most images of another",
-    MASKS: "PNGs of 8 bits with few greys or a palette, named as most images of another",
+    YOLO: "text files of lines `class x y width height`, named like most images of another",
+    MASKS: "8-bit PNGs with few greys or a palette, named like most images of another",
 }
-"""Values of --labels, beside the paths of JSONs: what they need."""
+"""Values of --labels besides paths of JSONs, with the files that they need."""
 
 _MAX_NAMES = 40
-"""Names of folders at one depth up to which pairs are looked for."""
+"""Names of folders at one depth; with more, no pairs are sought, which would take long."""
 _MAX_CLASSES = 32
-"""Values of a grey picture up to which it is taken for a mask."""
+"""Values in a grey picture that is taken for a mask; one with more is a photo."""
 _LOOKED_AT = 8
 _MAX_TEXTS = 1000
 """Text files among which those are looked for that have a box."""
@@ -44,7 +44,7 @@ _MAX_TEXTS = 1000
 
 @dataclass(frozen=True)
 class Annotated:
-    """One reading: a value of --labels, and the labels of each folder of images below the root."""
+    """A reading: a value of --labels, and the labels of each folder of images below the root."""
 
     option: str
     text: str
@@ -54,7 +54,7 @@ class Annotated:
 
 
 def find_annotations(root: str, files: Sequence[str], images: Sequence[str]) -> list[Annotated]:
-    """Returns the readings for a folder with these files; images are paths in it."""
+    """Returns the readings of a folder with these files; `images` are paths in it."""
     inside = [file.removeprefix(f"{root}/") for file in files]
     texts = [file for file in inside if file.endswith(".txt")]
     pngs = [file for file in images if file.lower().endswith(".png")]
@@ -80,8 +80,8 @@ def find_annotations(root: str, files: Sequence[str], images: Sequence[str]) -> 
 def choose_annotated(
     name: str, found: Sequence[Annotated], labels: str | None, other: Callable[[], Reading]
 ) -> Annotated | None:
-    """Returns the reading that `labels` names, or the only one; None if there is none. Raises
-    `UnclearError` for several, also with the one that `other` makes of folders and tables."""
+    """Returns the reading named by `labels`, or the only one; None if there is none. Raises
+    `UnclearError` for several, including the one that `other` finds in folders and tables."""
     if labels is not None or not found:
         chosen = next((one for one in found if one.option == labels), None)
         if chosen and not chosen.parts:
@@ -92,7 +92,7 @@ def choose_annotated(
     usable = certain or [one for one in found if one.parts]
     choices = [({"labels": one.option}, f"{one.text}: {_places(one)}") for one in usable]
     is_labelled = bool(certain)
-    if [one.option for one in certain] != [MASKS]:  # whose folders would be the others' classes
+    if [one.option for one in certain] != [MASKS]:  # whose folders would look like classes
         try:
             reading = other()
             is_labelled |= bool(reading.values)
@@ -109,7 +109,7 @@ def choose_annotated(
 
 
 def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[Annotated]:
-    """Yields a reading for each set of JSONs: the files of `train` and `val` are one."""
+    """Yields a reading for each set of JSONs, such as those of `train` and `val`."""
     beside = [f"{posixpath.dirname(root)}/{place}" for place in ("*.json", "annotations/*.json")]
     for pattern in () if is_remote(root) else beside:
         with suppress(SourceError):  # there is none
@@ -154,8 +154,8 @@ def _folders_of(names: Sequence[str], root: str, images: Sequence[str]) -> list[
 
 
 def _pairs(images: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields folders of images, each with the folder that has another file for each of most images:
-    their paths differ in the name of one folder, such as `images` and `labels`."""
+    """Yields folders of images, each with a folder that has another file for most of the images;
+    the two paths differ in the name of one folder, such as `images` and `labels`."""
     stems = {posixpath.splitext(file)[0] for file in others}
     depth = max((image.count("/") for image in images), default=0)
     for place in range(depth):
@@ -169,7 +169,7 @@ def _pairs(images: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _beside(images: Sequence[str], folder: str, files: Sequence[str], other: str) -> list[str]:
-    """Returns the files in another folder that have the place of an image in its own."""
+    """Returns the files in the folder `other` that correspond to an image in `folder`."""
     stems = {posixpath.splitext(image)[0].removeprefix(folder) for image in images}
     inside = [file for file in files if file.startswith(f"{other}/")]
     return [file for file in inside if posixpath.splitext(file)[0].removeprefix(other) in stems]
@@ -186,15 +186,15 @@ def _swap(path: str, place: int, name: str) -> str:
 
 
 def _part(image: str, place: int) -> str:
-    """Returns the folder of a part, such as `images/train`."""
+    """Returns the folder of an image's part, such as `images/train`."""
     parts = image.split("/")[:-1]
     has_role = len(parts) > place + 1 and role(parts[place + 1])
     return "/".join(parts[: place + 1 + bool(has_role)])
 
 
 def _has_boxes(texts: Sequence[str]) -> bool | None:
-    """Returns whether text files have lines of five numbers, the last ones shares; None if those
-    that are looked at are empty."""
+    """Returns whether text files hold lines of five numbers, the last four of them shares; None if
+    the files looked at are empty."""
     contents = (read_bytes(texts[n]).strip() for n in spread(len(texts), _MAX_TEXTS))
     filled = islice(filter(None, contents), _LOOKED_AT)
     rows = [line.split() for content in filled for line in content.splitlines() if line.strip()]
@@ -209,7 +209,7 @@ def _has_boxes(texts: Sequence[str]) -> bool | None:
 
 
 def _are_masks(pngs: Collection[str]) -> bool:
-    """Returns whether pictures have a palette, or few greys."""
+    """Returns whether pictures have a palette or few greys."""
     files = [*pngs]
     for number in spread(len(files), _LOOKED_AT):
         with Image.open(io.BytesIO(read_bytes(files[number]))) as image:
@@ -220,8 +220,8 @@ def _are_masks(pngs: Collection[str]) -> bool:
 
 
 def _names(root: str, inside: Sequence[str]) -> str | tuple[str, ...] | None:
-    """Returns the YAML below a folder that has names of classes, or the lines of a `classes.txt`,
-    if there is one."""
+    """Returns the path of a YAML below a folder that names classes, or the lines of a
+    `classes.txt`; None without either."""
     for file in inside:
         if file.count("/") < 2 and file.endswith((".yaml", ".yml")):
             with suppress(SourceError):

@@ -1,4 +1,4 @@
-"""Columns: what a draft says of the fields of a source that knows their types."""
+"""Columns: the fields of a draft whose source knows their types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS_READ = 16
 
 
 def open_columns(source: dict[str, Any], target: Path) -> tuple[Any, Any]:
-    """Returns the definition of a source, and its reader. Raises `SourceError`."""
+    """Returns the definition of a source and its reader. Raises `SourceError`."""
     definition: Any = source_class(next(iter(source))).model_validate(source).resolve(target)
     return definition, definition.open()
 
@@ -36,16 +36,16 @@ def add_columns(
     left_out: Mapping[str, str] = {},
     null_counts: Mapping[str, int] = {},
 ) -> None:
-    """Adds the columns that a batch can have; `left_out` are others, and why they cannot. Raises
-    `SourceError` where there is none."""
+    """Adds the columns that a batch can hold; `left_out` are others, with the reason. Raises
+    `SourceError` if there are none."""
     options = type(definition).model_fields
     key = "columns" if "columns" in options else "fields"
     has_shapes = "shapes" in options
-    # Together in some places, as each costs the row group that it is in.
+    # In groups at a few places, because each place costs a row group.
     starts = spread(len(reader), _ROWS_READ // 4)
     rows = sorted({first + row for first in starts for row in range(4)} & {*range(len(reader))})
     values = _values(definition, key, reader, rows)
-    # A program that changed the type of a column may have kept the names of its classes.
+    # A program that changed a column's type may have kept the names of its classes.
     numbers = {one.name for one in reader.fields if not one.shape and "int" in one.data_type}
     classes = {name: found for name, found in reader.classes.items() if name in numbers}
     all_left_out = {**left_out}
@@ -58,19 +58,19 @@ def add_columns(
         count = nulls or null_counts.get(field.name, 0)
         beside = {name for name in pictures - {field.name} if _struct(name) == _struct(field.name)}
         if count and beside and field.data_type == BYTES and field.name not in pictures:
-            all_left_out[field.name] = f"it has nulls, and only tells of {min(beside)}"
+            all_left_out[field.name] = f"it has nulls, and only describes {min(beside)}"
         elif nulls > len(found):
-            all_left_out[field.name] = f"{nulls} of {len(rows)} rows have a null"
+            all_left_out[field.name] = f"{nulls} of {len(rows)} rows are null"
         elif field.varies and (len(sizes) > 1 or not has_shapes):
             all_left_out[field.name] = f"its shape varies: {field}; a map with python: true can pad"
         elif field.name in classes and {*map(int, found)} == {-1}:
-            all_left_out[field.name] = f"no label: -1 in all of {len(found)} rows looked at"
+            all_left_out[field.name] = f"no label: -1 in all {len(found)} rows read"
         else:
             served[field.name] = str(field), found
             shapes |= {field.name: [*sizes.pop()]} if field.varies else {}
             draft.bad = f"{field.name} has nulls" if count else draft.bad
     if not served:
-        raise SourceError(f"{draft.name}: no column that can be served: {all_left_out}")
+        raise SourceError(f"{draft.name}: no column can be served: {all_left_out}")
     draft.source |= {key: [*served]} if all_left_out else {}
     draft.source |= {"shapes": shapes} if shapes else {}
     draft.leave_out(all_left_out)
@@ -78,7 +78,7 @@ def add_columns(
     for named in classes.keys() & served.keys():
         draft.fields[named] += f", classes: {abbreviate(classes[named])}"
         if count := sum(not 0 <= number < len(classes[named]) for number in served[named][1]):
-            draft.notes.append(f"{named} has no class, such as -1, in {count} rows looked at")
+            draft.notes.append(f"{named} has no class, such as -1, in {count} of the rows read")
 
 
 def _are_pictures(values: Sequence[Any]) -> bool:
@@ -87,14 +87,14 @@ def _are_pictures(values: Sequence[Any]) -> bool:
 
 
 def _struct(name: str) -> str:
-    """Returns the column that a field is a part of, or its own name."""
+    """Returns the column that contains a field, or the field's own name."""
     return name.rpartition(".")[0] or name
 
 
 def _values(
     definition: Any, key: str, reader: ColumnSource, rows: Sequence[int]
 ) -> Mapping[str, list[Any]]:
-    """Returns the values of each column in some rows, without nulls."""
+    """Returns the values of each column in these rows, without nulls."""
     with suppress(SampleError):
         return _read(reader, rows)
     found: dict[str, list[Any]] = defaultdict(list)

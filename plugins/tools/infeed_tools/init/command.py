@@ -36,9 +36,9 @@ def init(
     path: Annotated[
         list[str],
         typer.Argument(
-            help="Data, as a path or URL: a folder of images, TFRecords, ArrayRecords, WebDataset "
-            "tars, Parquet, arrays or Megatron's .idx, such a file or a glob in quotes; a folder "
-            "of MDS, of TensorFlow Datasets or of Hugging Face's save_to_disk; or a CSV of labels.",
+            help="Path or URL of the data: a folder of images, TFRecords, ArrayRecords, WebDataset "
+            "tars, Parquet, arrays or Megatron's .idx, such a file, or a glob in quotes; a folder "
+            "of MDS, TensorFlow Datasets or Hugging Face's save_to_disk; or a CSV of labels.",
         ),
     ],
     output: Annotated[
@@ -48,16 +48,16 @@ def init(
         str | None,
         typer.Option(
             metavar="FILE[:[NAMES:]COLUMN]",
-            help="Labels of images: a CSV, the column that names the images where several could, "
-            "and the column of labels; a COCO JSON; 'folders', 'paths' (nested folders), 'yolo', "
-            "'masks' or 'none'. Default: what names of files and CSVs leave no doubt of.",
+            help="Labels of images: a CSV, the column that names the images if several could, and "
+            "the column of labels; a COCO JSON; 'folders', 'paths' (nested folders), 'yolo', "
+            "'masks' or 'none'. Default: the only labels that files and CSVs allow.",
         ),
     ] = None,
     parts: Annotated[
         str | None,
         typer.Option(
             metavar="NAME,NAME",
-            help="Folders of images that are parts of the data, a pipeline each: their names, "
+            help="Folders of images that are parts of the data, with a pipeline each: their names, "
             "'folders' for all, or 'none'.",
         ),
     ] = None,
@@ -73,7 +73,7 @@ def init(
     """Looks at data and writes a commented pipelines.yaml that serves it.
 
     It reads names, image headers, the first records of files, and arrays, also in a store. It
-    overwrites no file without --force, and never your own label files.
+    overwrites files only with --force, and your own label files never.
 
     \b
     Examples:
@@ -88,8 +88,8 @@ def init(
     defer_tensorflow()
     if len(path) > 1:
         raise ConfigError(
-            f"{len(path)} paths, such as {path[0]} and {path[1]}, but one pattern or folder is "
-            "needed; put a pattern in quotes, so that the shell does not expand it"
+            f"{len(path)} paths, such as {path[0]} and {path[1]}, instead of one folder or "
+            "pattern; quote a pattern, so that the shell does not expand it"
         )
     file = Path(_DEFAULT if output == _STDOUT else output)
     given = {"path": path[0], "output": output, "parts": parts, "labels": labels, "source": source}
@@ -100,7 +100,7 @@ def init(
     if output == _STDOUT:
         if starter.files:
             names = ", ".join(starter.files)
-            problem = f"{names} must be written beside the pipelines; give --output a file"
+            problem = f"{names} must be written beside the pipelines; give a file as --output"
             raise ConfigError(f"--output -: {problem}")
         typer.echo(text, nl=False)
         return
@@ -119,8 +119,8 @@ def init(
 
 
 def _starter(options: dict[str, Any], target: Path) -> tuple[dict[str, Any], Starter]:
-    """Returns the chosen options, asked for on a terminal, and the starter. Raises `ConfigError`
-    with the commands that choose them."""
+    """Returns the options and the starter. Asks for missing options on a terminal; elsewhere raises
+    `ConfigError` with the commands that choose them."""
     from infeed_tools.init.detect import starter_for
     from infeed_tools.init.listing import UnclearError
 
@@ -155,22 +155,21 @@ def _command(options: Mapping[str, Any]) -> str:
 
 
 def _content(path: Path, text: str, force: bool) -> bytes:
-    """Returns the content of a file. Raises `ConfigError` if the file has another, unless
+    """Returns the text encoded. Raises `ConfigError` if the file has other content, unless
     forced."""
     content = text.encode()
     is_same = path.is_file() and path.read_bytes() == content
     if os.path.lexists(path) and not is_same and not force:
         raise ConfigError(
-            f"{path} exists already; --force overwrites it, --output in another folder "
-            "writes another file",
+            f"{path} already exists; overwrite it with --force, or give --output in another folder",
             file=path,
         )
     return content
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Writes a file: a new one whole or not at all, into one that exists as into a device. Raises
-    `ConfigError`."""
+    """Writes a file: a new one whole or not at all, an existing one, such as a device, in place.
+    Raises `ConfigError`."""
     try:
         if os.path.lexists(path):
             path.write_bytes(content)

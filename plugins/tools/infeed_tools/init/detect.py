@@ -41,9 +41,9 @@ _IMAGES = "images"
 
 
 def starter_for(path: str, target: Path, **options: str | None) -> Starter:
-    """Looks at data and returns a starter for it; `target` is the folder of the file to be written.
-    The options are the ones of `init`. Raises `SourceError` for data of an unknown kind or that no
-    pipeline can serve, `UnclearError` where an option must be chosen, and `MissingExtraError` for
+    """Looks at data and returns a starter for it; `target` is the folder of the file to write, and
+    the options are those of `init`. Raises `SourceError` if the kind of data is unknown or no
+    pipeline can serve it, `UnclearError` if an option must be chosen, and `MissingExtraError` for
     Parquet, Arrow and ArrayRecords without their libraries."""
     try:
         return _starter(path, target, **options)
@@ -71,27 +71,27 @@ def _starter(
             files, found, labels = beside, {_IMAGES: images}, labels or files[0]
     if not tables >= found.keys():
         for table in tables - {source}:
-            found.pop(table, None)  # of labels, or of something else
+            found.pop(table, None)  # they describe the other data, or something else
     source = _chosen(found, source or (_IMAGES if labels or parts else None), path)
     if source == _IMAGES and (folder or labels):
-        # Beside other data, folders without images are no classes.
+        # If there is other data, folders without images are not classes.
         root = folder if folder and len(found) == 1 else common_folder(found[source])
         return image_starter(root, files, target, parts, labels)
     if labels or parts:
-        raise SourceError(f"--labels, --parts: {path} is no folder of images; leave them out")
+        raise SourceError(f"--labels, --parts: {path} is not a folder of images; omit them")
     if source not in known:
         raise _unknown(files[0])
     drafter = known[source]
     if is_remote(path) and drafter.is_local:
         raise SourceError(
-            f"{path}: the source {source} reads local files only; copy these to this host, or a "
-            "pack of them to the store, see docs/data.md, When to pack"
+            f"{path}: the source {source} reads only local files; copy them to this host, or pack "
+            "them into the store (docs/data.md, When to pack)"
         )
     is_apart = drafter.is_whole or bool(drafter.described_by)
     sets = data_sets(found[source], target, "" if folder else path, apart=is_apart)
     drafts = draft_all(source, drafter, sets)
     for draft in drafts if is_remote(path) and not drafter.is_whole else ():
-        draft.shuffle.setdefault("mode", "window")  # needs fewer requests
+        draft.shuffle.setdefault("mode", "window")  # which needs fewer requests
     used = {*found[source]}
     left = [file for file in files if used.isdisjoint((file, posixpath.dirname(file)))]
     return Starter.of(drafts, unused(left, folder) if folder else [])
@@ -100,7 +100,7 @@ def _starter(
 def _by_source(
     files: Sequence[str], chosen: str | None, known: Mapping[str, Drafter]
 ) -> dict[str, list[str]]:
-    """Returns the files, or the folders that describe themselves, by their source."""
+    """Returns the files, or the folders with a file that describes them, by source."""
     found: dict[str, list[str]] = defaultdict(list)
     describing = [
         (name, kind, keys)
@@ -111,7 +111,7 @@ def _by_source(
     described: list[str] = []
     for file in sorted(files, key=lambda file: file.count("/")):
         folder, name = posixpath.split(file)
-        # A merged index has the shards of the indexes below it, and a data set its splits.
+        # A merged index lists the shards of the indexes below it, and a data set its splits.
         if not any(f"{folder}/".startswith(f"{other}/") for other in described):
             kinds = [k for other, k, keys in describing if other == name and keys <= _keys(file)]
             described += [folder] * bool(kinds)
@@ -150,7 +150,7 @@ def _keys(file: str) -> set[str]:
 
 
 def _kind(known: Mapping[str, Drafter], files: Sequence[str]) -> str:
-    """Returns the source of a group of files, by the first that is not empty."""
+    """Returns the source of a group of files, judged by the first that is not empty."""
     head = b""
     with suppress(OSError):
         head = next(filter(None, map(read_head, files)), b"")
@@ -158,7 +158,7 @@ def _kind(known: Mapping[str, Drafter], files: Sequence[str]) -> str:
 
 
 def _chosen(found: Mapping[str, Sequence[str]], source: str | None, path: str) -> str:
-    """Returns the source of the data, one of several. Raises `SourceError` and `UnclearError`."""
+    """Returns the chosen or only source. Raises `SourceError` and `UnclearError`."""
     if source is None and len(found) > 1:
         choices = [
             ({"source": name}, f"{len(files)}: {abbreviate([*map(posixpath.basename, files)], 3)}")
@@ -166,16 +166,16 @@ def _chosen(found: Mapping[str, Sequence[str]], source: str | None, path: str) -
         ]
         raise UnclearError(f"{path} has data for several sources; choose one", choices)
     if source is not None and source not in found:
-        known = ", ".join(found) or "nothing that is known"
-        raise SourceError(f"--source {source}: there is no such data at {path}; it has: {known}")
+        known = ", ".join(found) or "nothing known"
+        raise SourceError(f"--source {source}: {path} has no such data; it has: {known}")
     return source or next(iter(found), "")
 
 
 def _unknown(file: str) -> SourceError:
-    """Returns the error for a file that no starter knows."""
+    """Returns the error for a file that no drafter knows."""
     with reading(file):
         head = read_head(file)
-    problem = "has an unknown kind of data; see docs/data.md, Data that init knows"
+    problem = "holds an unknown kind of data; see docs/data.md, Data that init knows"
     problem = problem if head else "is empty: it has no bytes; write it again"
     if file.lower().endswith(EXTENSIONS):
         problem = f"is one image; give its folder: {posixpath.dirname(file)}"

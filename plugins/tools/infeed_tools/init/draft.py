@@ -1,4 +1,4 @@
-"""Drafts of pipelines, and the YAML and the table that show them."""
+"""Drafts of pipelines, with the YAML and the table that show them."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ REMOVED = "-without-label.infeed.txt"
 
 @dataclass
 class Draft:
-    """A pipeline for some data: what was understood of it, and what is suggested for it."""
+    """A suggested pipeline for some data, with what was learned about the data."""
 
     name: str
     source: dict[str, Any]
     """The keys below `source`."""
     samples: int
     is_counted: bool = True
-    """Whether there are no more samples than those; else these were looked at."""
+    """Whether `samples` counts all; if not, only those that were read."""
     fields: dict[str, str] = field(default_factory=dict)
-    """Name → type, and what the values are."""
+    """Type and values of each field, by name."""
     notes: list[str] = field(default_factory=list)
-    """What a user must know: shown on the terminal, and comments of the file."""
+    """Notes for the user, shown on the terminal and as comments in the file."""
     label: str = ""
     classes: Sequence[str] = ()
     examples: Sequence[str] = ()
     """Labels of some samples."""
     shuffle: dict[str, Any] = field(default_factory=lambda: {"seed": 0})
-    """The options of the order, if it is for training."""
+    """The options of the order, used for training."""
     transforms: list[dict[str, Any]] = field(default_factory=list)
     targets: dict[str, Any] = field(default_factory=dict)
-    """What moves with the image."""
+    """Fields that move with the image."""
     bad: str = ""
-    """Why bad samples are expected; empty if they are not."""
+    """Why bad samples are expected; empty if none are."""
     remove: str = ""
-    """The file that lists the samples to leave out, if there are any."""
+    """The file that lists the samples to leave out, if any."""
     files: dict[str, str] = field(default_factory=dict)
-    """Name → content of files that are written beside the pipelines."""
+    """Contents of the files to write beside the pipelines, by name."""
 
     @property
     def is_for_training(self) -> bool:
@@ -69,7 +69,7 @@ class Draft:
         return role(self.name) in ("", "train")
 
     def add(self, fields: Mapping[str, tuple[str, Any]]) -> None:
-        """Adds fields: their types, and some values. The image among them gets transforms."""
+        """Adds fields, each a type and some values. The image among them gets transforms."""
         looks: dict[str, ImageLook] = {}
         pictures: dict[str, bool] = {}
         for name, (kind, values) in fields.items():
@@ -86,11 +86,11 @@ class Draft:
             self.fields[name] = ", ".join(filter(None, (kind, text)))
             if is_one(kind):
                 self.notes.append(
-                    f"{name} is an array of one number: in programs, take its ravel(), as == with "
-                    "numbers compares all with all; or write the data without this dimension"
+                    f"{name} is an array of one number: in programs, use its ravel(), because == "
+                    "would compare all with all; or write the data without this dimension"
                 )
             if text == "-1 to -1":
-                self.notes.append(f"{name} is -1 in all that was looked at, which may be no label")
+                self.notes.append(f"{name} is -1 in all samples read, which may mean no label")
         if image in looks:
             self.add_image(image, fields[image][0], looks[image], places)
         elif image:
@@ -101,17 +101,17 @@ class Draft:
         if others := [name for name in pictures if name != image]:
             self.notes.append(
                 f"{abbreviate(others)}: pictures that may be masks get no transforms; add "
-                "decode_image and resize, for masks with method: nearest, for photos normalize too"
+                "decode_image and resize, with method: nearest for masks; for photos add normalize"
             )
 
     def add_image(self, name: str, kind: str, look: ImageLook, places: Sequence[str]) -> None:
-        """Adds a field of encoded images, with transforms; `places` are fields that may have some
-        in it."""
+        """Adds a field of encoded images, with transforms; `places` are fields that may hold places
+        in the image."""
         self.fields[name] = ", ".join(filter(None, (kind, self._text(look))))
         if look.undecoded:
             self.notes.append(
-                f"{name} has images in {look.undecoded}, which decode_image does not read; decode "
-                "them by a map with python: true, for example with Pillow"
+                f"{name} has images in {look.undecoded}, which decode_image cannot read; decode "
+                "them in a map with python: true, for example with Pillow"
             )
         else:
             self.transforms = look.steps(name, places, is_for_training=self.is_for_training)
@@ -124,23 +124,23 @@ class Draft:
     def _note_places(self, image: str, places: Sequence[str]) -> None:
         if places and self.is_for_training:
             self.notes.append(
-                f"{image} gets no random crop or flip, as {abbreviate(places)} may have places in "
-                "it; a map with the key can move both"
+                f"{image} gets no random crop or flip, because {abbreviate(places)} may hold "
+                "places in it; a map with the key can move both"
             )
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
-        """Notes that fields are not served."""
+        """Notes the fields that are not served."""
         self.notes += [f"left out: {name}: {reason}" for name, reason in reasons.items()]
 
     def leave_out_samples(self, samples: Sequence[str], what: str) -> None:
-        """Removes samples by a file beside the pipelines."""
+        """Removes samples, with a file beside the pipelines."""
         self.remove = f"{self.name}{REMOVED}"
         self.files[self.remove] = "".join(f"{list_line(sample)}\n" for sample in samples)
         self.notes.append(f"left out: {len(samples)} images {what}: {self.remove}")
 
     def definition(self) -> dict[str, Any]:
-        """Returns the pipeline as the file has it."""
-        # The usual size, or for little data a power of two that fits.
+        """Returns the pipeline as written in the file."""
+        # The usual size or, for little data, a power of two that fits.
         size = min(_DEFAULT_BATCH, 1 << max(self.samples, 1).bit_length() - 1)
         found: dict[str, Any] = {"source": self.source}
         found |= {"remove": {"samples": self.remove, "then": "shrink"}} if self.remove else {}
@@ -148,15 +148,15 @@ class Draft:
         found |= {"transforms": self.transforms} if self.transforms else {}
         found |= {"targets": self.targets} if self.targets else {}
         found["batch"] = {"size": size} | ({} if self.is_for_training else {"remainder": "pad"})
-        # In an evaluation, another sample would count twice.
+        # In an evaluation, a substitute would count twice.
         on_error = "substitute" if self.is_for_training else "mask"
         return found | ({"on_error": on_error} if self.bad else {})
 
     def all_notes(self) -> Iterator[str]:
-        """Yields the notes, and what the fields make necessary elsewhere."""
+        """Yields the notes, and those that follow from bad samples and the names of fields."""
         yield from self.notes
         if self.bad:
-            instead = "others take their places" if self.is_for_training else "they are masked"
+            instead = "others replace them" if self.is_for_training else "they are masked"
             yield f"{self.bad}: {instead}; see infeed check --max-bad"
         images = [options["field"] for step in self.transforms for options in step.values()]
         names = dict(zip(("image",), images, strict=False))
@@ -164,22 +164,22 @@ class Draft:
         lacking = {new: old for new, old in names.items() if new not in self.fields}
         if lacking and len(self.fields) > 1:
             pairs = ", ".join(f"{old}: {new}" for new, old in lacking.items())
-            rename = f"the last of transforms is - rename: {{fields: {{{pairs}}}}}"
-            yield f"programs in the docs take {' and '.join(lacking)}; to name fields so: {rename}"
+            rename = f"end the transforms with - rename: {{fields: {{{pairs}}}}}"
+            yield f"the docs' programs use {' and '.join(lacking)}; for these names, {rename}"
 
 
 @dataclass(frozen=True)
 class Starter:
-    """A starter file: its pipelines, and files that are written beside it."""
+    """A starter file: its pipelines, and the files to write beside it."""
 
     drafts: dict[str, Draft]
-    """Name → pipeline."""
+    """The pipelines by name."""
     about: Sequence[str]
-    """What a user must know of the whole."""
+    """Notes about the whole."""
 
     @classmethod
     def of(cls, drafts: Sequence[Draft], about: Sequence[str]) -> Starter:
-        """Returns a starter; pipelines of one name are numbered."""
+        """Returns a starter, which numbers pipelines of the same name."""
         named: dict[str, Draft] = {}
         for draft in drafts:
             number = 1 + sum(other.name == draft.name for other in named.values())
@@ -188,7 +188,7 @@ class Starter:
 
     @property
     def files(self) -> dict[str, str]:
-        """Name → content."""
+        """Contents of the files by name."""
         return {name: text for draft in self.drafts.values() for name, text in draft.files.items()}
 
     def check(self, file: str) -> str:
@@ -196,7 +196,7 @@ class Starter:
         return f"infeed check {file} --scan"
 
     def text(self, command: str, file: str) -> str:
-        """Returns the YAML of the file; `command` is the one that makes it."""
+        """Returns the YAML of the file, which names the `command` that writes it."""
         next_steps = f"{self.check(file)}, then infeed serve {file}"
         about = [f"Written by: {command}", f"Next: {next_steps}", *self.notes()]
         found = {name: draft.definition() for name, draft in self.drafts.items()}
@@ -205,7 +205,7 @@ class Starter:
         return "".join(f"# {printable(' '.join(line.split()))}\n" for line in about) + text
 
     def table(self) -> Table:
-        """Returns what was understood of the data."""
+        """Returns a table of what was learned about the data."""
         has_labels = any(draft.label for draft in self.drafts.values())
         titles = ["pipeline", "samples", "fields", *["label", "classes", "examples"] * has_labels]
         table = Table(*titles, box=box.SIMPLE_HEAD)
@@ -220,7 +220,7 @@ class Starter:
         return table
 
     def notes(self) -> list[str]:
-        """Returns what else a user must know, each with the pipelines that it concerns."""
+        """Returns the notes, each with the pipelines that it concerns."""
         names: dict[str, list[str]] = {}
         for name, draft in self.drafts.items():
             for note in draft.all_notes():

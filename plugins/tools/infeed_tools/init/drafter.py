@@ -1,7 +1,7 @@
-"""Drafters: how `infeed init` knows the data of a source, found by the entry points
-`infeed.starters`.
+"""Drafters: what `infeed init` needs to recognize and draft the data of each source.
 
-An entry point has the key of the source, and loads its `Drafter`.
+An entry point of the group `infeed.starters` has the source's key as its name, and loads its
+`Drafter`.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Drafter:
     endings: Sequence[str] = ()
     """Endings of its files, in lower case."""
     begins: Callable[[bytes], bool] = lambda _: False
-    """Returns whether this source reads a file without a known ending, by its first bytes."""
+    """Tells from the first bytes whether this source reads a file without a known ending."""
     described_by: Mapping[str, Set[str]] = field(default_factory=dict)
-    """Name of a file that describes its folder → keys that the file has."""
+    """The keys of files that describe their folder, by the file's name."""
     is_table: bool = False
-    """Whether its files may only be labels of other data, which is then served."""
+    """Whether its files may be mere labels of other data, which is then served."""
     has_twins: bool = False
-    """Whether files of other sources that are named like its files only describe these."""
+    """Whether files of other sources with the same names only describe its files."""
     is_local: bool = False
-    """Whether the source reads local files only."""
+    """Whether the source reads only local files."""
     is_whole: bool = False
-    """Whether each file is a data set, which a server reads whole."""
+    """Whether each file is a data set that a server reads whole."""
 
 
 def drafters() -> dict[str, Drafter]:
-    """Returns the drafters by source. Warns of those whose package is at fault."""
+    """Returns the drafters by source. Warns of those that cannot be loaded."""
     found: dict[str, Drafter] = {}
     for kind in _DOOR.names():
         try:
@@ -59,8 +59,8 @@ def drafters() -> dict[str, Drafter]:
 
 
 def source_of(known: Mapping[str, Drafter], head: bytes) -> str:
-    """Returns the source of a file without a known ending, by its first bytes; "" if none knows
-    it. Warns of a drafter that fails: it keeps none of the others from their data."""
+    """Returns the source of a file without a known ending, given its first bytes; "" if none knows
+    it. Only warns of a drafter that fails, so that the others still find their data."""
     for kind, drafter in known.items():
         try:
             if drafter.begins(head):
@@ -71,7 +71,7 @@ def source_of(known: Mapping[str, Drafter], head: bytes) -> str:
 
 
 def draft_all(kind: str, drafter: Drafter, sets: Iterable[Files]) -> list[Draft]:
-    """Drafts the pipelines for data sets. Raises `UserCodeError` that names the drafter's package
-    for what its code raises, and errors of infeed as they are."""
+    """Drafts the pipelines for data sets. Raises infeed's errors unchanged, and others as a
+    `UserCodeError` that names the drafter's package."""
     with user_errors(_DOOR.subject(kind), InfeedError, KeyboardInterrupt):
         return [draft for data in sets for draft in drafter.draft(data)]

@@ -1,4 +1,4 @@
-"""Names of images in the rows of tables, which differ from the files' names in many ways."""
+"""Names of images in the rows of tables, which may differ from the files' names in many ways."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from infeed_server.sources.images.listing import EXTENSIONS
 from infeed_tools.init.listing import role, words
 
 MIN_SHARE = 0.5
-"""Share of the rows that must name an image, or of the images that must be named: with less, a
-table of something else is taken for one of labels."""
+"""Share of the rows that must name an image, or of the images that must be named: with less,
+unrelated tables would pass for labels."""
 _LABEL_WORDS = {"label", "class", "target", "category", "y"}
 _LABEL_WORDS |= {"labels", "classes", "targets", "categories", "classname"}
 _WORDS_OF_ONE = {"id", "name", "idx", "index"}
-"""Words that keep the sense of a label's name: `class_id`, but not `class_width`."""
+"""Words that leave a label's name a label: `class_id`, but not `class_width`."""
 
 
 class Way(NamedTuple):
@@ -28,18 +28,18 @@ class Way(NamedTuple):
 
     column: str
     images: Sequence[str]
-    """The image of each row, or none."""
+    """The image of each row; empty for none."""
     given: str
-    """What must be true for it, if that is not certain."""
+    """The condition under which the way is right; empty if it is certain."""
 
     def is_like(self, other: Way) -> bool:
-        """Returns whether both give a row the same image, if any."""
+        """Returns whether the two ways never give a row different images."""
         pairs = zip(self.images, other.images, strict=True)
         return all(one == another for one, another in pairs if one and another)
 
 
 class ImageNames:
-    """The names of images: the ends of their paths, with or without ending."""
+    """The names of images: the last parts of their paths, with or without ending."""
 
     def __init__(self, images: Sequence[str]) -> None:
         self._count = len(images)
@@ -58,7 +58,7 @@ class ImageNames:
                 end = "/".join(path[-start:])
                 for key in (end, end.rpartition(".")[0]):
                     for names, name in ((self._exact, key), (self._near, _fold(key))):
-                        # A name of several images names none.
+                        # A name shared by several images names none.
                         names[name] = image if names.setdefault(name, image) == image else ""
             folders = [*accumulate(image.split("/")[:-1], posixpath.join)]
             self._folders.update(folders)
@@ -69,9 +69,9 @@ class ImageNames:
     def ways(
         self, file: str, columns: Mapping[str, Sequence[str]], folder: str, share: float
     ) -> tuple[list[Way], bool]:
-        """Returns the columns that name this share of the images, and others than each other, and
-        whether the first is certain. Full names are, beside others; so are names of all images,
-        each once, beside names of some."""
+        """Returns the columns that name at least this share of the images, each in a different way,
+        and whether the first is certain. It is if only its names are full, or if only it names
+        every image once."""
         places: list[tuple[str, Iterable[str]]] = [("", repeat(folder))]
         if part := self._parts.get(role(posixpath.basename(file)), ""):
             places.append((f"{file} has names in {part}", repeat(part)))
@@ -86,7 +86,7 @@ class ImageNames:
             way = max(read, key=lambda way: len({*way.images}))
             count, is_full = len({*way.images} - {""}), _are_files(texts)
             least = share * min(len(texts), self._count) or 1
-            # Numbers of rows and of classes can be names without ending.
+            # Numbers of rows or classes may look like names without endings.
             is_number = has_label_word(name) or way.images.count("") > MIN_SHARE * len(texts)
             others += is_full and count < least
             if count >= least and (is_full or not is_number):
@@ -101,7 +101,7 @@ class ImageNames:
         return ways, is_certain
 
     def problem(self, columns: Mapping[str, Sequence[str]], folder: str) -> str:
-        """Returns why a table names no images."""
+        """Returns the reason that a table names no images."""
         for texts in columns.values():
             found = [self._exact.get(self._end(folder, text)) for text in texts]
             if found.count("") > MIN_SHARE * len(found):
@@ -109,14 +109,14 @@ class ImageNames:
         return "name no images"
 
     def _find(self, texts: Sequence[str], folders: Iterable[str]) -> list[str]:
-        """Returns the image that each text names, as it is, or else folded without a folder."""
+        """Returns the image that each text names: exactly, or else folded and without a folder."""
         ends, near = [], []
         for text, folder in zip(texts, folders, strict=False):
             end = self._end(folder, text)
             ends.append(self._exact.get(end, ""))
             is_whole = len(re.split(r"[\\/]", text)) <= self._depth
             near.append(self._near.get(_fold(end), "") if is_whole else "")
-        # An image that a row names as it is is no other row's.
+        # An image that one row names exactly belongs to no other row.
         named = {*ends}
         return [
             end or (image if image not in named else "")
@@ -124,15 +124,15 @@ class ImageNames:
         ]
 
     def _end(self, folder: str, text: str) -> str:
-        """Returns the end of a path that a table in a folder has, as far as ends tell images
-        apart."""
-        folder = folder if folder in self._folders else ""  # else one of tables
+        """Returns the end of a path in a table, given the table's folder, as long as needed to tell
+        images apart."""
+        folder = folder if folder in self._folders else ""  # a folder of tables only
         path = posixpath.normpath(f"{folder}/{text}".strip("/").replace("\\", "/"))
         return "/".join(normalize("NFC", path).split("/")[-self._depth :])
 
 
 def difference(text: str, image: str) -> str:
-    """Returns how a text differs from the name of its image, with or without ending."""
+    """Returns how a text differs from its image's name; empty if it does not, ending aside."""
     name, file = (normalize("NFC", re.split(r"[\\/]", path)[-1]) for path in (text, image))
     return "" if name in (file, file.rpartition(".")[0]) or not image else f"{text!r} is {image}"
 
@@ -150,16 +150,16 @@ def _are_files(texts: Sequence[str]) -> bool:
 
 
 def _fold(name: str) -> str:
-    """Returns a name without what often differs: case, ending, Unicode form, escapes of URLs,
-    zeros."""
+    """Returns a name without the usual differences: case, ending, Unicode form, URL escapes and
+    leading zeros."""
     text = normalize("NFC", unquote(name)).casefold().strip()
     text = text.rpartition(".")[0] if text.endswith(EXTENSIONS) else text
-    text = re.sub(r"(?<![^/])([0-9]+)\.0$", r"\1", text)  # of pandas
+    text = re.sub(r"(?<![^/])([0-9]+)\.0$", r"\1", text)  # as pandas writes integers
     return re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
 
 
 def says_label(name: str, others: Iterable[str]) -> bool:
-    """Returns whether a column's name says that it is the label. Beside an `x`, `y` is a place."""
+    """Returns whether a column's name says that it is the label. Next to an `x`, `y` is a place."""
     kinds = {*words(name)} - _WORDS_OF_ONE
     is_y = kinds == {"y"} and "x" not in map(str.lower, others)
     is_label = bool(kinds) and kinds <= _LABEL_WORDS - {"y"}
@@ -167,5 +167,5 @@ def says_label(name: str, others: Iterable[str]) -> bool:
 
 
 def has_label_word(name: str) -> bool:
-    """Returns whether a name, such as `class_id` or `ClassId`, has the word of a label."""
+    """Returns whether a name, such as `class_id` or `ClassId`, contains a word for labels."""
     return not _LABEL_WORDS.isdisjoint(words(name))

@@ -1,4 +1,4 @@
-"""The starter for a folder of images: what its only reading says, or the user's options."""
+"""The starter for a folder of images, from its only reading or the one that the user chose."""
 
 from __future__ import annotations
 
@@ -43,15 +43,14 @@ _EXAMPLES = 5
 _TABLES = (".csv", ".tsv", ".jsonl")
 _LABELS = "-labels.infeed.csv"
 _WRITTEN = (_LABELS, REMOVED)
-"""The ends of the names of files that `init` writes, so that they are not taken for the user's, nor
-files of the user's for them."""
+"""Endings of the files that `init` writes, which tell them from the user's files."""
 
 
 def image_starter(
     root: str, files: Sequence[str], target: Path, parts: str | None, labels: str | None
 ) -> Starter:
-    """Returns a draft for each part of a folder of images, which has these files. Raises
-    `SourceError`, and `UnclearError` for what can be read in several ways."""
+    """Returns a draft for each part of a folder of images with these files. Raises `SourceError`,
+    and `UnclearError` if it can be read in several ways."""
     listing = list_images(root)
     tables, about = _tables(root, files)
     images = [image.path for image in listing.images]
@@ -71,14 +70,14 @@ def image_starter(
     reading = choose(tree, parts, labels)
     drafts = [_draft(root, part, reading, target) for part in reading.parts]
     if lacking := len(images) - sum(len(part.images) for part in reading.parts):
-        about.append(f"left out: {lacking} images, which are in no part")
+        about.append(f"left out: {lacking} images that are in no part")
     about += [f"{name}: no images in this folder" for name in listing.empty_folders]
     left = [file for file in files if not file.lower().endswith((*EXTENSIONS, *_WRITTEN))]
     left = [file for file in left if file not in tables]
     stems = {posixpath.splitext(image)[0] for image in map(posixpath.basename, images)}
     others = {*map(posixpath.basename, left)}
     if any(name.endswith(".json") or posixpath.splitext(name)[0] in stems for name in others):
-        about.insert(0, "for boxes and other labels: a source python, docs/python-sources.md")
+        about.insert(0, "for boxes and other labels, use a source python: docs/python-sources.md")
     bare = [part for part in reading.parts if not part.labels]
     unlabelled = [
         posixpath.join(root, part.folder, image) for part in bare for image in part.images
@@ -87,13 +86,13 @@ def image_starter(
     about += [*unused(left, root), *_hints(left, unlabelled, above)]
     if role(tree.name) and reading.classes:
         about.append(
-            f"{tree.name} has the classes; to number all parts alike, give the folder above"
+            f"the classes are those of {tree.name}; give the folder above to number all parts alike"
         )
     return Starter.of(drafts, [*reading.notes, *about])
 
 
 def _named(labels: str) -> tuple[list[str], str]:
-    """Returns the files in a value of --labels, and the rest of it, which names columns. Raises
+    """Returns the files in a value of --labels, and its rest, which names columns. Raises
     `SourceError`."""
     for columns in range(3):
         given = labels.rsplit(":", columns)[0]
@@ -110,15 +109,15 @@ def _named(labels: str) -> tuple[list[str], str]:
 
 
 def names_images(file: str, images: Sequence[str]) -> bool:
-    """Returns whether a CSV has labels of images. Raises `SourceError`."""
+    """Returns whether a CSV labels images. Raises `SourceError`."""
     root = common_folder(images)
     paths = [image.removeprefix(f"{root}/") for image in images]
     return bool(find_columns([_read(file, None)], paths, chosen=file)[0])
 
 
 def _hints(left: Iterable[str], images: Iterable[str], above: str) -> Iterator[str]:
-    """Yields a command for each text file that names the images around it: for the folder `above`
-    where other parts have class folders, which number the classes."""
+    """Yields a command for each text file that names the images around it: for the folder `above`,
+    if given, because class folders of other parts number the classes."""
     for file in (file for file in left if file.endswith(".txt")):
         folder = posixpath.dirname(file)
         around = [image for image in images if image.startswith(f"{folder}/")]
@@ -130,7 +129,7 @@ def _hints(left: Iterable[str], images: Iterable[str], above: str) -> Iterator[s
 
 
 def _tables(root: str, files: Iterable[str]) -> tuple[dict[str, Table], list[str]]:
-    """Returns the tables in a folder and beside it, by their paths, and why others are not used."""
+    """Returns the tables in a folder and beside it, by path, and why others are not used."""
     found, notes = [*files], []
     with suppress(SourceError):  # there is none
         found += expand_globs([f"{glob.escape(posixpath.dirname(root))}/*.[ctj]s*"])
@@ -139,7 +138,7 @@ def _tables(root: str, files: Iterable[str]) -> tuple[dict[str, Table], list[str
         try:
             if not file.endswith(_WRITTEN):
                 tables[file] = _read(file, _folder(file, root))
-        except SourceError as error:  # a file of something else
+        except SourceError as error:  # a file for something else
             notes.append(f"{posixpath.basename(file)} is not used: {error}")
     return tables, notes
 
@@ -152,7 +151,7 @@ def _folder(file: str, root: str) -> str | None:
 def _read(file: str, folder: str | None) -> Table:
     if file.lower().endswith(".json"):
         remedy = "write its labels as CSV or JSON lines, or see docs/python-sources.md"
-        raise SourceError(f"{file} is JSON, which is no table; {remedy}", file=file)
+        raise SourceError(f"{file} is JSON, not a table; {remedy}", file=file)
     rows = read_json_lines(file) if file.endswith(".jsonl") else read_csv(file, ",;\t|")
     return Table(relative(file, Path.cwd()), [cells for _, cells in rows], folder)
 
@@ -163,9 +162,9 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
     notes = []
     inner = common_folder([*labels]) if labels else ""
     if inner and len(labels) < len(images):
-        # Images of another folder have no label: others would take their places.
+        # Images outside this folder have no label: substitutes would replace them.
         images = [image for image in images if image.startswith(f"{inner}/")]
-        notes.append(f"left out: {len(part.images) - len(images)} images outside of {inner}")
+        notes.append(f"left out: {len(part.images) - len(images)} images outside {inner}")
         images = [image.removeprefix(f"{inner}/") for image in images]
         labels = {image.removeprefix(f"{inner}/"): label for image, label in labels.items()}
         folder = f"{folder}/{inner}"
@@ -179,14 +178,14 @@ def _draft(root: str, part: Part, reading: Reading, target: Path) -> Draft:
     look = ImageLook.at([f"{folder}/{image}" for image in chosen])
     if not look.sizes:
         first = f"{folder}/{chosen[0]}"
-        problem = f"none of {len(chosen)} images can be opened, such as {first}"
+        problem = f"none of the {len(chosen)} images read can be opened, such as {first}"
         raise SourceError(f"{folder!r}: {problem}", file=first)
     texts = [labels[image].encode(errors="surrogateescape") for image in chosen if labels]
     column = reading.column if texts else None
     is_place = column and may_have_places(column.name, "bytes", texts)
     draft.add_image("image", "", look, ["label"] * bool(is_place))
     if damaged := len(chosen) - len(look.sizes):
-        draft.notes.append(f"{damaged} of {len(chosen)} images looked at cannot be opened")
+        draft.notes.append(f"{damaged} of the {len(chosen)} images read cannot be opened")
     draft.label = "none"
     if labels:
         opened = [image for image, is_open in zip(chosen, look.opened, strict=True) if is_open]
@@ -206,7 +205,7 @@ def _add_labels(
     reading: Reading,
     target: Path,
 ) -> None:
-    """Adds the label: of the folders or the user's table, else of a table that is written."""
+    """Adds the label, from the folders, the user's table, or a table to write."""
     classes, column = reading.classes, None if part.has_folders else reading.column
     draft.label, draft.classes = "class folder" if part.has_folders else reading.label, classes
     numbers = {name: str(number) for number, name in enumerate(classes)}
@@ -224,7 +223,7 @@ def _add_labels(
         return
     names = classes if is_folder else [*classes, *images]
     if wrong := re.search(r"[^/]*[\ud800-\udfff][^/]*", "/".join(names)):
-        raise SourceError(f"{wrong[0]!r} has a name that is not UTF-8; rename it")
+        raise SourceError(f"{wrong[0]!r} is a name that is not UTF-8; rename it")
     if is_folder:
         draft.source["labels"] = {FOLDERS: [*classes]}
         return
@@ -241,7 +240,7 @@ def _add_labels(
 
 
 def _is_read(file: str, labels: Sequence[tuple[str, str]]) -> bool:
-    """Returns whether the source reads these labels of a file as it is."""
+    """Returns whether the source reads exactly these labels from a file."""
     with suppress(SourceError):
         return sorted((posixpath.normpath(name), text) for _, name, text in read_rows(file)) == [
             *labels

@@ -1,4 +1,4 @@
-"""Files at a path, on local disks and in object stores, and which of them are one data set."""
+"""Files at a path, local or in an object store, and their division into data sets."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from infeed_server.storage.files import abbreviate, expand_globs, is_remote
 from infeed_server.storage.handles import FileHandle
 
 READ_THREADS = 16
-"""That read the beginnings of files, to hide the latency of a store."""
+"""Threads that read the beginnings of files, enough to hide a store's latency."""
 
 _VARIES = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|(?<![a-z0-9])(?=[a-f]*[0-9])[0-9a-f]{6,}(?![a-z0-9])|[0-9]+)",
     re.IGNORECASE,
 )
-"""What differs in the names of shards: a UUID, a hash, a number."""
+"""The parts of shards' names that differ: a UUID, a hash or a number."""
 _PARTITION = re.compile(r"(?<==)([^/=]+)(?=/|$)")
-"""What differs in the folders of partitions: the value of `key=value`."""
+"""The part of partitions' folders that differs: the value of `key=value`."""
 _ROLE = re.compile(r"(train|test|val|dev|eval)(?:id|uation|elopment|val|test|ing|ation|set)*")
 
 
@@ -40,17 +40,17 @@ class UnclearError(SourceError):
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one data set, or its folder; paths are written relative to `target`."""
+    """The files of a data set, or its folder; paths are written relative to `target`."""
 
     name: str
     files: Sequence[str]
     target: Path
     given: str = ""
-    """The glob that named the files, if one did."""
+    """The glob that the user gave, if any."""
 
     @property
     def pattern(self) -> str | list[str]:
-        """A glob that matches these files and no others, the given one if it does; or a list.
+        """A glob that matches exactly these files, preferably the given one, or a list of them.
         Raises `SourceError` for shards of several exports."""
         first = self.files[0]
         if len(self.files) == 1:
@@ -65,8 +65,8 @@ class Files:
 
 
 def data_sets(files: Sequence[str], target: Path, given: str, *, apart: bool) -> list[Files]:
-    """Returns the data sets in files: all of a glob that is given, else files whose names differ in
-    numbers alone; each by itself if they are `apart`, except `.npy`, which are one."""
+    """Returns the data sets in files: all files of a given glob, or else those whose names differ
+    only in numbers. With `apart`, each file is a data set, except `.npy`, which form one."""
     groups: dict[str, list[str]] = {}
     for file in sorted(files):
         is_npy = file.lower().endswith(".npy")
@@ -80,7 +80,7 @@ def data_sets(files: Sequence[str], target: Path, given: str, *, apart: bool) ->
 
 
 def _name(files: Sequence[str], of_folder: bool = False) -> str:
-    """Returns the name of a data set: what is in front of the number of a shard, or its folder."""
+    """Returns the name of a data set: the part before a shard's number, or its folder."""
     folder, name = posixpath.split(re.sub(r"/[^/]*=[^/]*(?=/)", "", files[0]))
     prefix = _VARIES.split(name)[0] if len(files) > 1 else posixpath.splitext(name)[0]
     prefix = "" if len(files) > 1 and name.endswith(".npy") else prefix
@@ -90,7 +90,7 @@ def _name(files: Sequence[str], of_folder: bool = False) -> str:
 
 
 def shard_pattern(file: str, digits: str = "*") -> str:
-    """Returns a glob for a file and the other shards of its data set."""
+    """Returns a glob for a file and its data set's other shards."""
     folder, name = posixpath.split(file)
     return f"{_star(_PARTITION, folder, '*')}/{_star(_VARIES, name, digits)}"
 
@@ -101,9 +101,9 @@ def _star(varies: re.Pattern[str], text: str, star: str) -> str:
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """Returns the deepest folder that has all files below it."""
+    """Returns the deepest folder above all files."""
     parts = [path.split("/")[:-1] for path in paths]
-    return "/".join(os.path.commonprefix(parts))  # noqa: RUF071 - of lists
+    return "/".join(os.path.commonprefix(parts))  # noqa: RUF071 - they are lists
 
 
 def unused(files: Iterable[str], folder: str) -> list[str]:
@@ -122,7 +122,7 @@ def read_head(path: str, size: int = 16) -> bytes:
 
 
 def relative(path: str, folder: Path) -> str:
-    """Returns a path as a file in `folder` names it: absolute where it is far away or remote."""
+    """Returns a path relative to `folder`, or absolute if it is remote or far away."""
     if is_remote(path):
         return path
     absolute = os.path.abspath(path)  # noqa: PTH100 - links are kept
@@ -131,18 +131,18 @@ def relative(path: str, folder: Path) -> str:
 
 
 def pipeline_name(text: str) -> str:
-    """Returns a name of letters, digits and dashes, made of a path's."""
+    """Returns the text as a name of letters, digits and dashes."""
     return re.sub(r"[^\w]+", "-", text).strip("-_") or "data"
 
 
 def role(name: str) -> str:
-    """Returns the part that a name tells, such as `test` of `seg_test1` or `Testing`, or empty."""
+    """Returns the part in a name, such as `test` in `seg_test1` or `Testing`; empty without one."""
     found = [match for word in words(name) if (match := _ROLE.fullmatch(word))]
     return found[-1][1] if found else ""
 
 
 def words(name: str) -> list[str]:
-    """Returns the words of a name: `class` and `id` of `ClassId`."""
+    """Returns the words in a name: `class` and `id` in `ClassId`."""
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
 
 

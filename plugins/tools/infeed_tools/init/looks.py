@@ -1,4 +1,4 @@
-"""Look at the values of fields: what they are, and the transforms that fit images."""
+"""Looks of fields: the kinds of their values, and the transforms that fit images."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from infeed_tools.init.listing import READ_THREADS, read_head, words
 
 _DECODED = {"JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP"}
 _SIDES = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)
-"""Heights and widths that are suggested; models are built for them."""
+"""Suggested heights and widths, for which models are built."""
 _MAX_KEPT = 128
-"""Pixels. Images of one size, and not larger, are small on purpose: they keep their size."""
+"""Pixels. Images of one size that is no larger are small on purpose, and keep it."""
 _MAX_CLASSES = 32
-"""Values in an array of pixels up to which it is taken for a mask: photos have more."""
+"""Values in an array of pixels that is taken for a mask: photos have more."""
 _LOOKED_AT = 8
 """Arrays of pixels whose values are counted."""
 _PLACES = re.compile(
     r"b?box(es)?|[xy](min|max)|(polygon|keypoint|landmark|point|mask)s?|pose|segmentation|depth"
 )
-"""Words in the name of a field that has places in an image."""
+"""Words in the name of a field that holds places in an image."""
 _MAX_HEAD = 16 << 20
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-"""A number as TensorFlow reads it, which takes neither `1_000` nor Python's other forms."""
+"""A number in TensorFlow's form, without `1_000` and Python's other forms."""
 
 Steps = list[dict[str, Any]]
 
 
 class ImageLook(NamedTuple):
-    """What is known of some images; `sizes` are height and width."""
+    """What the headers of some images tell; `sizes` are height and width."""
 
     formats: set[str]
     sizes: Sequence[tuple[int, int]]
@@ -50,7 +50,7 @@ class ImageLook(NamedTuple):
 
     @classmethod
     def at(cls, images: Sequence[str | bytes]) -> ImageLook:
-        """Reads the headers of images, given as contents or paths, of those that are images."""
+        """Reads the headers of images, given as contents or paths; skips those that are not."""
         with ThreadPoolExecutor(READ_THREADS) as pool:
             headers = [*pool.map(_header, images)]
         found = [*filter(None, headers)]
@@ -72,12 +72,12 @@ class ImageLook(NamedTuple):
 
     @property
     def undecoded(self) -> str:
-        """The formats that `decode_image` does not read."""
+        """The formats that `decode_image` cannot read."""
         return "/".join(sorted(self.formats - _DECODED))
 
     def steps(self, field: str, places: Collection[str], *, is_for_training: bool) -> Steps:
-        """Returns transforms to one size and values from 0 to 1. None moves the image alone, if
-        other fields may have `places` in it."""
+        """Returns transforms to one size and values from 0 to 1. If other fields may hold `places`
+        in the image, no transform moves it."""
         decode: dict[str, Any] = {"channels": 1 if self.is_grey else 3}
         decode |= {"exif": "apply"} if self.turned else {}
         short = median(map(min, self.sizes))
@@ -95,14 +95,14 @@ class ImageLook(NamedTuple):
 
 
 def pixel_steps(field: str, *, can_flip: bool) -> Steps:
-    """Returns transforms of pixels to values from 0 to 1, and a flip."""
+    """Returns transforms of pixels to values from 0 to 1, and a flip if allowed."""
     flip: Steps = [{"random_flip_left_right": {"field": field}}]
     return flip * can_flip + [{"normalize": {"field": field, "scale": 255.0}}]
 
 
 def choose_image(pictures: Mapping[str, bool]) -> str:
-    """Returns the field of pictures, some of them grey, that is the image and no mask; empty
-    if that is not certain."""
+    """Returns the field of pictures that is the image, not a mask; empty if that is not certain.
+    `pictures` tells of each field whether it is grey."""
     names = [name for name in pictures if not _names_places(name)]
     for is_image in (
         lambda name: "image" in words(name),
@@ -114,19 +114,19 @@ def choose_image(pictures: Mapping[str, bool]) -> str:
 
 
 def may_have_places(name: str, kind: str, values: Sequence[Any]) -> bool:
-    """Returns whether a field may have places in an image. Not so for single numbers and plain
-    text, unless they are named so."""
+    """Returns whether a field may hold places in an image. Single numbers and plain text do not,
+    unless their name says so."""
     is_single = len(values) > 0 and (not is_array(kind) or is_one(kind))
     return _names_places(name) or not is_single or not all(map(_is_plain, values))
 
 
 def is_array(kind: str) -> bool:
-    """Returns whether values of a type, such as `int64[4]`, are several."""
+    """Returns whether a type, such as `int64[4]`, holds several values."""
     return "[" in kind.replace("[]", "")
 
 
 def is_one(kind: str) -> bool:
-    """Returns whether a type is an array of one number, as the labels of Keras' CIFAR are."""
+    """Returns whether a type is an array of one number, like the labels of Keras' CIFAR."""
     return kind.endswith("[1]") and not kind.startswith(BYTES)
 
 
@@ -135,7 +135,7 @@ def _names_places(name: str) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Returns whether a value is a number, or text that is neither JSON nor several numbers."""
+    """Returns whether a value is a number, or text other than JSON or several numbers."""
     if not isinstance(value, bytes):
         return True
     text = value.decode(errors="surrogateescape").strip()
@@ -144,13 +144,13 @@ def _is_plain(value: Any) -> bool:
 
 
 def are_pixels(values: Sequence[Any]) -> bool:
-    """Returns whether values are arrays of pixels, no masks."""
+    """Returns whether values are arrays of pixels, not masks."""
     array = np.asarray(values[:_LOOKED_AT])
     return array.dtype == np.uint8 and array.ndim > 2 and len(np.unique(array)) > _MAX_CLASSES
 
 
 def describe(values: Sequence[Any]) -> str:
-    """Returns a text about some values of a field, if there are any."""
+    """Returns a text about some values of a field; empty without values."""
     if not len(values):
         return ""
     if not all(isinstance(value, bytes) for value in values):
@@ -166,12 +166,12 @@ def describe(values: Sequence[Any]) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Returns whether a label is a number, of int64 if it is whole."""
+    """Returns whether a label is a number that fits TensorFlow: an int64 if it is whole."""
     return bool(_NUMBER.fullmatch(text)) and (not is_whole(text) or is_integer(text))
 
 
 def are_numbers(text: str) -> bool:
-    """Returns whether a text is several numbers, such as a box, beside fewer words."""
+    """Returns whether a text is several numbers, such as a box, with fewer words than numbers."""
     found = [part for part in re.split(r"[\s,;()\[\]]+", text) if part]
     count = sum(map(is_number, found))
     return count > 1 and count * 2 > len(found)
@@ -184,8 +184,8 @@ def is_whole(text: str) -> bool:
 def _header(
     image: str | bytes, size: int = 64 << 10
 ) -> tuple[str, tuple[int, int], bool, bool] | None:
-    """Returns format, height and width of an image, given as content or path, whether it is grey,
-    and turned or mirrored by EXIF: what its first bytes say."""
+    """Returns an image's format, height and width, whether it is grey, and whether EXIF turns or
+    mirrors it, all from the first bytes of its content or path."""
     try:
         content = image if isinstance(image, bytes) else read_head(image, size)
         with Image.open(io.BytesIO(content)) as opened:
@@ -193,10 +193,10 @@ def _header(
             with suppress(
                 Exception
             ):  # invalid EXIF counts as none; Pillow raises many errors for it
-                if opened.format in ("JPEG", "MPO"):  # of others, decode_image reads none
+                if opened.format in ("JPEG", "MPO"):  # decode_image ignores it in others
                     turn = opened.getexif().get(ExifTags.Base.Orientation, 1)
             shape = opened.size if turn in range(5, 9) else opened.size[::-1]
             return str(opened.format), shape, opened.mode[0] in "1LIF", turn in range(2, 9)
     except (OSError, ValueError, Image.DecompressionBombError):
-        # A long profile or preview can be in front.
+        # A long profile or preview may come first.
         return None if isinstance(image, bytes) or size >= _MAX_HEAD else _header(image, _MAX_HEAD)

@@ -1,4 +1,4 @@
-"""Parts of a folder of images, and why their folders may be no classes."""
+"""Parts of a folder of images, and reasons why their folders may not be classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DATE = re.compile(r"(19|20)\d\d([-_.]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?
 
 
 class Part(NamedTuple):
-    """A folder below the tree's, empty for all of it; images and their labels by paths in it."""
+    """A folder in the tree, empty for the whole tree; images and labels are by paths in it."""
 
     folder: str
     images: Sequence[str]
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 def judge(parts: Sequence[Part]) -> Iterator[str]:
-    """Takes the labels of parts without class folders, and yields why folders may be no classes."""
+    """Clears the labels of parts without class folders; yields why folders may not be classes."""
     first = max(parts, key=lambda part: len(part.names))
     known = {*map(fold_name, first.names)}
     for part in parts:
@@ -40,12 +40,12 @@ def judge(parts: Sequence[Part]) -> Iterator[str]:
         if len(first.names) < 2 or (is_other and len(part.names) < 2):
             part.labels.clear()
         elif is_other:
-            yield f"{part.folder} has no class folder of {first.folder}"
+            yield f"{part.folder} has none of the class folders of {first.folder}"
         elif loose := [image for image in part.images if image not in part.labels]:
             yield f"{len(loose)} images are in no class folder, such as {loose[0]}"
     names = {name for part in parts for name in part.names}
     if len({*map(fold_name, names)}) < len(names):
-        yield "names of folders differ in case, spaces or Unicode form only"
+        yield "names of folders differ only in case, spaces or Unicode form"
     if like := [name for name in sorted(names) if role(name)]:
         yield f"{abbreviate(like)} could be parts of the data"
     matches = [re.fullmatch(r"(.*[a-zA-Z].*?)(\d+)", name) for name in names]
@@ -53,24 +53,24 @@ def judge(parts: Sequence[Part]) -> Iterator[str]:
     is_alike = len({match and match[1] for match in matches}) == 1 < len(numbers)
     is_alike = is_alike and numbers == [*range(numbers[0], numbers[-1] + 1)]
     if is_alike or (names and all(map(_DATE.match, names))) or _goes_on(first):
-        yield f"folders numbered as {min(names)} could only divide the files"
+        yield f"folders numbered like {min(names)} may merely divide the files"
     if names_of_pair := pair(first):
         images, masks = ({*_stems(first)[name]} for name in names_of_pair)
         rule = (
-            "one PNG of 8 bits with few greys or a palette for each image"
+            "one 8-bit PNG with few greys or a palette for each image"
             if images & masks
-            else f"named as their images, such as {min(images)}.png, not {min(masks)}.png"
+            else f"named like their images, such as {min(images)}.png, not {min(masks)}.png"
         )
         yield (
-            f"files in {' and '.join(names_of_pair)} have the same names or numbers, as images and "
-            f"their masks: masks are {rule}; for other pairs, write a source python "
+            f"files in {' and '.join(names_of_pair)} have the same names or numbers, like images "
+            f"and their masks: masks must be {rule}; for other pairs, write a source python "
             "(docs/python-sources.md)"
         )
 
 
 def _goes_on(part: Part) -> bool:
-    """Returns whether the numbers of the files go on from folder to folder, in the order of the
-    folders, whose names have no word."""
+    """Returns whether the files' numbers continue from folder to folder, in the order of the
+    folders, and no folder's name has a word."""
     numbers: dict[str, list[int]] = defaultdict(list)
     for image, name in part.labels.items():
         found = re.findall(r"\d+", posixpath.splitext(posixpath.basename(image))[0])
@@ -82,9 +82,9 @@ def _goes_on(part: Part) -> bool:
 
 
 def pair(part: Part) -> list[str]:
-    """Returns two folders that may be images and their masks: files of the same names, or of names
-    that differ by what all files of a folder begin or end with, such as `rgb/r001.jpg` and
-    `depth/d001.png`, or `images/a.png` and `masks/a_mask.png`."""
+    """Returns two folders that may be images and their masks: their files have the same names, or
+    names that differ only in a prefix or suffix shared by all files of a folder, as in
+    `rgb/r001.jpg` and `depth/d001.png`, or `images/a.png` and `masks/a_mask.png`."""
     stems = _stems(part)
     endings: dict[str, set[str]] = defaultdict(set)
     for image, name in part.labels.items():
@@ -116,7 +116,7 @@ def _stems(part: Part) -> dict[str, set[str]]:
 
 
 def _affixes(stems: set[str]) -> tuple[str, str]:
-    """Returns what several names begin and end with, without digits of their numbers."""
+    """Returns the common prefix and suffix of several names, without digits of their numbers."""
     if len(stems) < 2:
         return "", ""
     start = os.path.commonprefix([*stems]).rstrip("0123456789")  # noqa: RUF071 - of names
@@ -126,8 +126,8 @@ def _affixes(stems: set[str]) -> tuple[str, str]:
 
 
 def twins(images: Sequence[str]) -> str:
-    """Returns a file that may be the mask of another one, by a name with a word behind the other's:
-    `a/1_mask.png`, if a quarter of the files have such names."""
+    """Returns a file that may be another one's mask, because its name is the other's plus a word,
+    as in `a/1_mask.png`, if a quarter of the files have such names; else empty."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for image in images:
         stem = posixpath.splitext(image)[0]
@@ -142,5 +142,5 @@ def twins(images: Sequence[str]) -> str:
 
 
 def fold_name(name: str) -> str:
-    """Returns a name without case, spaces around it and its form in Unicode."""
+    """Returns a name without case, spaces around it and differences in Unicode form."""
     return normalize("NFC", name).casefold().strip()

@@ -1,7 +1,7 @@
 """Readings of a folder of images: which of its folders are parts, and what the label is.
 
-A reading is taken if the names of the files and the tables beside them allow no other. What could
-be a part of the data, or only divides its files, is never taken for a class.
+A reading is chosen if the names of the files and the tables beside them allow no other. A folder
+that could be a part of the data, or merely divides its files, is never taken for a class.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from infeed_tools.init.parts import Part, fold_name, judge, pair, twins
 from infeed_tools.init.tables import Column, Table, find_columns
 
 VALUES = FOLDERS, PATHS, NONE = "folders", "paths", "none"
-"""Values of --labels, beside tables; --parts has the first and the last."""
+"""Values of --labels besides tables; --parts takes the first and the last."""
 
 
 class Tree(NamedTuple):
-    """The images below a folder, by their paths in it, and the tables in it and beside it."""
+    """The images below a folder, by paths in it, and the tables in it and beside it."""
 
     name: str
     images: Sequence[str]
@@ -34,24 +34,24 @@ class Tree(NamedTuple):
 
 @dataclass
 class Reading:
-    """Parts, and what their label is."""
+    """Parts of the data, and their label."""
 
     options: dict[str, str]
     parts: Sequence[Part]
     label: str
     doubts: list[str]
-    """Why another reading may be true."""
+    """Why another reading may be right."""
     notes: Sequence[str]
     column: Column | None = None
 
     @property
     def values(self) -> list[str]:
-        """The labels of all images that have one."""
+        """The labels of all labelled images."""
         return [text for part in self.parts for text in part.labels.values()]
 
     @property
     def classes(self) -> list[str]:
-        """The names of the labels, by number; none for numbers and free text of a table."""
+        """The names of the labels, by number; empty for numbers or free text in a table."""
         values = [*self.values, *(self.column.known if self.column else ())]
         names = sorted({*values})
         is_table = self.column and not any(part.has_folders for part in self.parts)
@@ -60,7 +60,7 @@ class Reading:
         return sorted(names, key=int) if all(map(str.isdecimal, names)) else names
 
     def describe(self) -> str:
-        """Returns the reading as a choice."""
+        """Returns a description of the reading as a choice."""
         parts = [part.folder for part in self.parts if part.folder]
         is_chosen = self.options.get("parts", NONE) != NONE
         text = f"parts: {abbreviate(parts)}; " if is_chosen or len(parts) > 1 else ""
@@ -82,7 +82,7 @@ def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> R
         len(structures) > 1
     )
     if doubts and _are_crossed(map(posixpath.basename, structures[0][1])):
-        doubts.append("folders name parts and classes: move the files to some such as train/cat")
+        doubts.append("folders name parts and classes: move the files to folders like train/cat")
     found = []
     for option, folders in structures:
         given = {"parts": option} if parts or len(structures) > 1 else {}
@@ -92,14 +92,11 @@ def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> R
         return found[0]
     if twin:
         doubts.append(
-            f"{twin} and others are named like an image, as its mask: move them out of the "
-            "folder, or for pairs write a source python (docs/python-sources.md)"
+            f"{twin} and others are named like an image's mask: move them out of the folder, or "
+            "write a source python for pairs (docs/python-sources.md)"
         )
     doubts += [doubt for reading in found for doubt in reading.doubts]
-    reason = (
-        "; ".join(dict.fromkeys(doubts))
-        or "it is not certain which folders or column are the label"
-    )
+    reason = "; ".join(dict.fromkeys(doubts)) or "several folders or columns could be the label"
     for reading in [*found]:
         if reading.options["labels"] == FOLDERS and len(reading.parts) == 1:
             found += [choose(tree, folder, NONE) for folder in pair(reading.parts[0])]
@@ -108,7 +105,7 @@ def choose(tree: Tree, parts: str | None = None, labels: str | None = None) -> R
 
 
 def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, list[str]]]:
-    """Returns the ways in which folders can be parts: the value of --parts, and the folders."""
+    """Returns the ways in which folders can be parts, each a value of --parts and the folders."""
     whole = common_folder(images)
     inner: dict[str, set[str]] = defaultdict(set)
     for path in images:
@@ -116,7 +113,7 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
         if below:
             inner[top].update(map(fold_name, below[:-1][:1]))
     counts = Counter(name for names in inner.values() for name in names)
-    # Folders that are named like parts, or share the names of their subfolders.
+    # Folders named like parts, or sharing the names of their subfolders.
     found = [top for top in inner if role(top) or sum(counts[name] > 1 for name in inner[top]) > 1]
     roles = {role(top) for top in inner}
     are_roles = "" not in roles and len(roles) > 1 and not _are_crossed(inner)
@@ -125,7 +122,7 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
         found = [*inner] if chosen == FOLDERS else str(chosen).split(",")
         if wrong := [name for name in found if name not in inner]:
             known = abbreviate([*inner], 20) or "no folder of images"
-            raise SourceError(f"--parts: there are no images in {wrong[0]!r}; there is: {known}")
+            raise SourceError(f"--parts: {wrong[0]!r} has no images; folders with images: {known}")
     classes = {name for top in found if len(inner[top]) > 1 for name in inner[top]}
     folders = [_without_single(images, posixpath.join(whole, top), classes) for top in found]
     parts = [(",".join(found), folders)]
@@ -135,7 +132,7 @@ def _structures(images: Sequence[str], chosen: str | None) -> list[tuple[str, li
 
 
 def _without_single(images: Sequence[str], folder: str, classes: set[str]) -> str:
-    """Returns a part, or the single folder in it around its class folders, if that is no class."""
+    """Returns a part, or the single folder around its class folders, unless that is a class."""
     paths = [path[len(folder) + 1 :] for path in images if path.startswith(f"{folder}/")]
     single = common_folder(paths).split("/")[: min(path.count("/") for path in paths) - 1]
     is_class = not classes.isdisjoint(map(fold_name, single))
@@ -143,7 +140,7 @@ def _without_single(images: Sequence[str], folder: str, classes: set[str]) -> st
 
 
 def _are_crossed(names: Iterable[str]) -> bool:
-    """Returns whether names have both parts and something else: `cat_train`, `dog_test`."""
+    """Returns whether names combine parts with something else: `cat_train`, `cat_test`."""
     roles: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for name in names:
         others = tuple(word for word in words(name) if not role(word))
@@ -154,7 +151,7 @@ def _are_crossed(names: Iterable[str]) -> bool:
 def _readings(
     tree: Tree, folders: Sequence[str], options: Mapping[str, str], labels: str | None
 ) -> list[Reading]:
-    """Returns the readings of some parts, one of which is true. Raises `SourceError`."""
+    """Returns the possible readings of some parts. Raises `SourceError`."""
     is_table = labels is not None and labels not in VALUES
     columns, unused = find_columns(tree.tables, tree.images, (labels or "") if is_table else "")
     found: dict[str, Reading] = {}
@@ -175,8 +172,8 @@ def _readings(
         if labels == NONE or found[labels].values:
             return [found[labels]]
         raise SourceError(
-            f"--labels {labels}: the images below {tree.name} are in no class folders, such as "
-            f"{tree.images[0]}; move them"
+            f"--labels {labels}: the images in {tree.name}, such as {tree.images[0]}, are not in "
+            "class folders; move them there"
         )
     of_columns = [made for made in found.values() if made.column]
     if labels:
@@ -184,7 +181,7 @@ def _readings(
         clear = [made for made in named if made.column and made.column.says_label]
         if not named:
             known = "; ".join([*unused, *(made.options["labels"] for made in of_columns)])
-            raise SourceError(f"--labels {labels}: no such column of labels; there is: {known}")
+            raise SourceError(f"--labels {labels}: no such column of labels. Found: {known}")
         return clear if len(clear) == 1 else named
     if len({*found[PATHS].values}) > len({*by_folder.values}):
         by_folder.doubts.append("the folders of the images are nested in folders")
@@ -214,8 +211,8 @@ def _part(tree: Tree, folder: str, labels: str, column: Column | None = None) ->
 
 
 def _with_folders(parts: Sequence[Part], by_folder: Reading) -> list[Part]:
-    """Returns parts with the labels of a table; those that it leaves without take their class
-    folders, if the table has such classes."""
+    """Returns parts with the labels of a table. A part without labels in it takes its class folders
+    instead, if the table has one of these classes."""
     names = {name for part in parts for name in part.names}
     return [
         part if part.labels or names.isdisjoint(other.names) else other
@@ -224,20 +221,20 @@ def _with_folders(parts: Sequence[Part], by_folder: Reading) -> list[Part]:
 
 
 def _doubt(reading: Reading) -> Iterator[str]:
-    """Yields why the labels of a table may be none."""
+    """Yields why the labels of a table may not be labels."""
     if len({*map(fold_name, reading.classes)}) < len(reading.classes):
-        yield f"names in the {reading.label} differ in case, spaces or Unicode form only"
+        yield f"names in the {reading.label} differ only in case, spaces or Unicode form"
     is_varied = len({*reading.values}) > 1
     if is_varied and all(map(are_numbers, reading.values)):
-        yield f"the {reading.label} has several numbers for an image, which may be no class"
+        yield f"the {reading.label} has several numbers for an image, which may not be a class"
     for part in reading.parts:
         if is_varied and len(part.names) == 1 < len(part.labels) and not part.has_folders:
-            yield f"all labels of {part.folder} are {min(part.names)!r}, which may be none"
+            yield f"all labels of {part.folder} are {min(part.names)!r}, which may mean none"
 
 
 def _is_clear(reading: Reading) -> bool:
-    """Returns whether a column is the label without doubt: it says so, each image of a labelled
-    part has a label, and tables of several parts are not joined."""
+    """Returns whether a column is certainly the label: its name says so, each image of a labelled
+    part has a label, and no tables of several parts are joined."""
     column, parts = reading.column, reading.parts
     is_full = all(len(part.labels) in (0, len(part.images)) for part in parts)
     is_joined = column and len({*map(role, column.files)}) > 1 and len(parts) == 1

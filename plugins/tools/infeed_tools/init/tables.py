@@ -1,4 +1,4 @@
-"""Tables beside images: columns that could be labels, and the images that their rows name."""
+"""Tables beside images: columns that may be labels, and the images that their rows name."""
 
 from __future__ import annotations
 
@@ -23,50 +23,50 @@ from infeed_tools.init.looks import is_number
 
 
 class Table(NamedTuple):
-    """A CSV or JSON lines, as a user names its file."""
+    """A file of CSV or JSON lines."""
 
     file: str
     rows: Sequence[Sequence[str]]
-    """The names of the columns, if it has them, and the cells of each row."""
+    """The names of the columns, if given, and the cells of each row."""
     folder: str | None = ""
-    """Its folder below the one of all images; None if it is outside."""
+    """Its folder inside the folder of all images; None if it lies outside."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, or of several that have the same columns."""
+    """A column of a table, or of several tables with the same columns."""
 
     files: Sequence[str]
     names: str
     """The column that names the images."""
     name: str
     labels: Mapping[str, str]
-    """Image → its label."""
+    """The labels by image."""
     near: str
-    """How the rows' names of images differ from the files' names, if they do."""
+    """How the rows' names of images differ from the files' names, if at all."""
     left_out: Sequence[str]
-    """Which rows are."""
+    """Notes on rows left out."""
     is_clear: bool
-    """Whether each row has one image, with one label."""
+    """Whether each row names one image, with one label."""
     says_label: bool
     """Whether its name says that it is the label."""
     known: Sequence[str] = ()
-    """The labels of all tables that have the same columns: a class has one number in them."""
+    """The labels in all tables with the same columns, which number a class alike."""
     doubts: Sequence[str] = ()
-    """Why it may be no label of one part."""
+    """Why it may not be the label of a single part."""
 
     is_mixed: bool = False
-    """Whether labels of some tables are numbers, and of others words."""
+    """Whether the labels are numbers in some tables and words in others."""
     is_named_surely: bool = True
-    """Whether no other column may be the one that names the images."""
+    """Whether no other column could be the one that names the images."""
 
     @property
     def option(self) -> str:
-        """The value of --labels that names it."""
+        """The value of --labels for it."""
         return self._options[1 if self.is_named_surely else 2]
 
     def is_named(self, option: str) -> bool:
-        """Returns whether a value of --labels names it, or its files alone."""
+        """Returns whether a value of --labels names it, or only its files."""
         return option in self._options
 
     @property
@@ -76,42 +76,42 @@ class Column:
 
 
 class _Row(NamedTuple):
-    """A cell of a column: the image that its row names, or none, and how."""
+    """A cell of a column, with the image that its row names, if any, and how it names it."""
 
     table: Table
     image: str
     given: str
     text: str
     condition: str
-    """What must be true for the image, if that is not certain."""
+    """The condition under which the image is right; empty if it is certain."""
 
 
 @dataclass
 class _Group:
-    """A column beside one that names images, in all tables of the same columns."""
+    """A column beside one that names images, in all tables with the same columns."""
 
     names: str
     name: str
     rivals: Sequence[str]
-    """Columns that name other images."""
+    """Other columns that could name the images."""
     is_certain: bool
     beside: Mapping[str, Sequence[str]]
-    """Columns that are neither."""
+    """The remaining columns."""
     rows: list[_Row] = field(default_factory=list)
 
 
 def find_columns(
     tables: Sequence[Table], images: Sequence[str], chosen: str = ""
 ) -> tuple[list[Column], list[str]]:
-    """Returns the columns beside those that name images, and why tables are not used. Tables of the
-    same columns are one; if some are parts, contradict others, or are chosen, each is one too.
-    Where a value of --labels is chosen, tables may name few of the images."""
+    """Returns the columns beside those that name images, and why tables are not used. Tables with
+    the same columns are joined; if they are parts, contradict each other or are chosen, each also
+    counts alone. If a value of --labels is chosen, tables may name few of the images."""
     groups, notes = _groups(tables, ImageNames(images), chosen)
     columns = []
     for group in groups:
         by_file, constant = _by_file(group.rows)
         for file, text in constant.items():
-            notes.append(f"column {group.name} of {file} is not used: all its rows have {text!r}")
+            notes.append(f"column {group.name} of {file} is not used: it is {text!r} in all rows")
         joined = _joined(group, by_file)
         alone = [_column(group, own) for own in by_file.values()] if len(by_file) > 1 else []
         if is_torn := any(column.labels.keys() - joined.labels.keys() for column in alone):
@@ -123,7 +123,7 @@ def find_columns(
         columns += [joined, *(one for one in alone if are_apart or one.is_named(chosen))]
     used = [column for column in columns if len({*column.labels.values()}) > 1]
     if columns and not used:
-        text = "all images have the same values, or several"
+        text = "all images have the same value, or several values"
         notes.append(f"{columns[0].files[0]} is not used: {text}")
     return used, notes
 
@@ -131,22 +131,22 @@ def find_columns(
 def _groups(
     tables: Sequence[Table], names: ImageNames, chosen: str
 ) -> tuple[list[_Group], list[str]]:
-    """Returns the groups of all tables, in each way that may be right or is chosen, and why tables
-    are not used."""
+    """Returns the groups of all tables, for each way of reading that is possible or chosen, and why
+    tables are not used."""
     groups: dict[tuple[str, ...], _Group] = {}
     notes = []
     for table in tables:
-        lines = [row for row in table.rows if row[:1] != ["sep="]]  # of Excel
+        lines = [row for row in table.rows if row[:1] != ["sep="]]  # which Excel writes
         header, *rows = _with_header(table.file, lines)
         if lines and len(header) > len(lines[0]):
             title = ", ".join(lines[0])
-            notes.append(f"{table.file}: its first line has too few columns for the rows: {title}")
+            notes.append(f"{table.file}: its first line has fewer columns than its rows: {title}")
         texts = dict(zip(header, zip_longest(*rows, fillvalue=""), strict=False))
         least = 0 if chosen else MIN_SHARE
         ways, is_certain = names.ways(table.file, texts, table.folder or "", least)
         if not ways or len(header) == 1:
             first = abbreviate([", ".join(row) for row in rows], 1) or "none"
-            problem = "have only names" if ways else names.problem(texts, table.folder or "")
+            problem = "hold only names" if ways else names.problem(texts, table.folder or "")
             notes.append(f"{table.file} is not used: its rows, such as {first}, {problem}")
         naming = [way.column for way in ways]
         for way in ways:
@@ -167,49 +167,49 @@ def _groups(
 
 
 def _by_file(rows: Iterable[_Row]) -> tuple[dict[str, list[_Row]], dict[str, str]]:
-    """Returns the rows of a column by file, and the only value of each file that is left out: where
-    others have several values, it fills the place of a label, as in a sample of a submission."""
+    """Returns the rows of a column by file, and the only value in each file that is left out: if
+    other files have several values, a single one is a placeholder, as in a sample submission."""
     files: dict[str, list[_Row]] = defaultdict(list)
     for row in rows:
         files[row.table.file].append(row)
     values = {file: {row.text for row in own} for file, own in files.items()}
     constant = {file: min(found) for file, found in values.items() if len(found) == 1}
-    constant = constant if len(constant) < len(files) else {}  # each could be of one class
+    constant = constant if len(constant) < len(files) else {}  # each file may hold one class
     return {file: own for file, own in files.items() if file not in constant}, constant
 
 
 def _joined(group: _Group, files: Mapping[str, Sequence[_Row]]) -> Column:
-    """Returns a column of tables that have the same columns."""
+    """Returns a column of several tables with the same columns."""
     column = _column(group, [row for rows in files.values() for row in rows])
     shown = ", ".join(map(posixpath.basename, files))
     notes = [f"not used: columns of {shown}: {abbreviate([*group.beside])}"] * bool(group.beside)
     doubts = [
-        f"{text} of {shown} could be parts of the data, which init does not divide"
+        f"{text} of {shown} could name parts of the data, which init cannot divide"
         for text, cells in group.beside.items()
         if are_parts(cells)
     ]
     if group.rivals:
-        rivals = f"not by {' or '.join(group.rivals)}"
-        notes.append(f"rows of {shown} are named by column {group.names}, {rivals}")
+        rivals = f"not {' or '.join(group.rivals)}"
+        notes.append(f"column {group.names} names the images in {shown}, {rivals}")
     are_numbers = [{is_number(row.text) for row in rows if row.text} for rows in files.values()]
     if is_mixed := {True} in are_numbers and {False} in are_numbers:
-        doubts.append(f"{group.name} has numbers in some of {shown}, and words in others")
+        doubts.append(f"{group.name} has numbers in some of {shown} and words in others")
     if not group.is_certain:
         named = " or ".join(sorted([group.names, *group.rivals]))
-        doubts.append(f"rows of {shown} could be named by {named}")
+        doubts.append(f"{named} could name the images in {shown}")
     return replace(column, left_out=[*column.left_out, *notes], doubts=doubts, is_mixed=is_mixed)
 
 
 def _alone(joined: Column, column: Column, known: Sequence[str]) -> Column:
-    """Returns the column of one of the tables, whose classes are numbered as in all of them."""
+    """Returns the column of a single table, with its classes numbered as in all tables."""
     shown = ", ".join(map(posixpath.basename, joined.files))
-    note = [f"classes are numbered as in all of {shown}"] * bool(known)
+    note = [f"classes are numbered across {shown}"] * bool(known)
     left_out = [*column.left_out, *note]
     return replace(column, left_out=left_out, doubts=joined.doubts, known=known, is_clear=False)
 
 
 def _column(group: _Group, rows: Sequence[_Row]) -> Column:
-    """Returns the column that has these rows."""
+    """Returns the column with these rows."""
     texts: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         texts[row.image].update([row.text] * bool(row.text))
@@ -234,7 +234,7 @@ def _column(group: _Group, rows: Sequence[_Row]) -> Column:
 
 
 def _with_header(file: str, lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Returns the names of all columns that have cells, made up where there are none, and rows."""
+    """Returns the names of all columns with cells, made up if missing, and the rows."""
     rows = [[*row] for row in lines]
     width = max((n for row in rows for n, cell in enumerate(row, 1) if cell), default=0)
     first = [*chain(*rows[:1]), *[""] * width][:width]

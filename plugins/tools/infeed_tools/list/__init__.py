@@ -1,1 +1,1 @@
-"""The tool `infeed list`: the pipelines of servers, and how the servers differ."""
+"""The tool `infeed list`: the pipelines of servers, and differences between the servers."""

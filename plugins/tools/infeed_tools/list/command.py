@@ -22,27 +22,27 @@ from infeed.shared.printable import printable
 from infeed.shared.spec import PipelineSpec
 
 DIFFERENT_STATUS = 1
-"""The exit status if servers differ or one does not answer, as for every error."""
+"""The exit status if servers differ or one does not answer, the same as for an error."""
 
 _MIN_WIDTH = 140
-"""Characters of a line that is not written to a terminal: fields and guarantees fit into it."""
+"""Characters of a line outside a terminal: enough for fields and guarantees."""
 
 _MAX_CLASSES = 3
-"""Classes of a field whose names are shown."""
+"""Classes of a field that are shown by name."""
 
 _MAX_THREADS = 16
 """Servers queried at the same time: with fewer, a silent server delays others."""
 
 
 class Served(NamedTuple):
-    """A server's pipelines, sorted by name, and the reasons why it cannot serve others."""
+    """A server's pipelines, sorted by name, and why it cannot serve others."""
 
     pipelines: Sequence[PipelineSpec]
     broken: Mapping[str, str]
 
 
 Listed = Mapping[str, Served | InfeedError]
-"""What each server serves, or the error of the query."""
+"""The answer of each server, or the error of the query."""
 
 
 app = typer.Typer()
@@ -91,9 +91,9 @@ def list_pipelines(
 
 
 def _ask(target: str, connection: Connection, timeout: float) -> Listed:
-    """Asks every server of a target. Waits for each for at most `timeout` seconds.
+    """Queries every server of a target, waiting at most `timeout` seconds for each.
 
-    Raises the error of the first server if no server answers.
+    Raises the first server's error if none answers.
     """
     from infeed.rpc.channel import GrpcTransport
     from infeed.rpc.credentials import Credentials
@@ -103,13 +103,13 @@ def _ask(target: str, connection: Connection, timeout: float) -> Listed:
 
     def ask(single: GrpcTransport) -> Served | InfeedError:
         try:
-            listed = single.list_pipelines(timeout)  # without the names of classes
+            listed = single.list_pipelines(timeout)  # without class names
             specs = [single.get_pipeline(spec.name, timeout) for spec in listed]
             return Served(specs, single.broken_pipelines(timeout))
         except InfeedError as error:
             return error
 
-    # The transports close first: Ctrl-C does not wait for an answer.
+    # The transports close first, so that Ctrl-C does not wait for an answer.
     with (
         ThreadPoolExecutor(_MAX_THREADS, "infeed-list") as pool,
         closing(GrpcTransport(target, credentials)) as transport,
@@ -131,20 +131,20 @@ def _print(listed: Listed, found: Sequence[str]) -> None:
     heads = ("pipeline", "source", "samples", "batch", "fields", "order", "guarantee")
     table = Table(*heads, "fingerprint", box=SIMPLE_HEAD, highlight=False)
     for name, specs in _by_name(listed).items():
-        # Servers that differ have a row each.
+        # Servers that differ get a row each.
         for row in dict.fromkeys(map(_row, specs.values())):
             table.add_row(*map(Text, (printable(name), *row)))
     if table.rows:
         console.print(table)
     else:
-        console.print("no pipeline, or none that this token may read")
+        console.print("no pipelines, or none that this token may read")
     for server, answer in listed.items():
         for name, reason in () if isinstance(answer, InfeedError) else answer.broken.items():
             print_line(console, f"broken: {name} at {server}: {reason}")
     for line in found:
         print_line(console, f"differs: {line}")
     if len(listed) > 1 and not found:
-        console.print(f"all {len(listed)} servers serve the same")
+        console.print(f"all {len(listed)} servers serve the same pipelines")
 
 
 def _row(spec: PipelineSpec) -> tuple[str, ...]:
@@ -184,14 +184,14 @@ def _by_name(listed: Listed) -> dict[str, dict[str, PipelineSpec]]:
 
 
 def differences(listed: Listed) -> list[str]:
-    """Describes how servers differ that should be equivalent; empty if they are."""
+    """Describes the differences between servers that should be equal; empty without any."""
     result = [f"{at}: {error}" for at, error in listed.items() if isinstance(error, InfeedError)]
     answering = [at for at, answer in listed.items() if not isinstance(answer, InfeedError)]
     for name, specs in _by_name(listed).items():
         if missing := [server for server in answering if server not in specs]:
             result.append(
-                f"{name}: served by {', '.join(specs)}, but not by {', '.join(missing)}; a feed "
-                "reads from the former only"
+                f"{name}: served by {', '.join(specs)}, but not by {', '.join(missing)}; feeds use "
+                "only the former"
             )
         values = {server: spec_to_json(spec) for server, spec in specs.items()}
         for label in next(iter(values.values())):
@@ -208,6 +208,6 @@ def differences(listed: Listed) -> list[str]:
                 continue
             shown = "; ".join(f"{value} at {', '.join(at)}" for value, at in servers.items())
             if label == "fingerprint":
-                shown += ". A feed never mixes them: serve the same definition, data and TensorFlow"
+                shown += ". Feeds never mix them: serve the same definition, data and TensorFlow"
             result.append(f"{name}: {label.replace('_', ' ')} differs: {shown}")
     return result

@@ -1,1 +1,1 @@
-"""The tool `infeed loadtest`: simulated trainers that show how many real ones servers can feed."""
+"""The tool `infeed loadtest`: simulated trainers, which show how many real ones can be fed."""

@@ -21,13 +21,13 @@ _WIDTH, _HEIGHT = 9.0, 2.4
 """Inches of a chart."""
 
 _MIN_WAIT_MS = 0.1
-"""Milliseconds at the foot of the waits' scale: shorter ones are no different to a training."""
+"""Milliseconds at the bottom of the waits' scale: training does not notice shorter ones."""
 
 _SETTINGS: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "infeed", "font.size": 10}
 
 
 def draw_charts(summary: Summary) -> str:
-    """Returns the charts of throughput, waits, trainers and servers, one below the other."""
+    """Returns the charts of throughput, waits, trainers and servers, stacked."""
     series = summary.series
     charts: list[Callable[[Axes], None]] = [
         partial(_draw_throughput, series=series),
@@ -43,7 +43,7 @@ def draw_charts(summary: Summary) -> str:
             panel.axvspan(0, series.begin, color="black", alpha=0.06, linewidth=0)
             for at, _ in summary.tally.events():
                 panel.axvline(at, color="tab:red", linestyle="dotted")
-        panel.set_xlabel("seconds; grey: before the measured time; dotted: an event")
+        panel.set_xlabel("seconds (grey: before the measured time; dotted: an event)")
         output = io.StringIO()
         without = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(output, format="svg", metadata=without)
@@ -67,7 +67,7 @@ def _draw_waits(panel: Axes, series: Series) -> None:
 
 
 def _draw_trainers(panel: Axes, series: Series) -> None:
-    panel.set_title("utilisation of each trainer, by rank; empty: no step")
+    panel.set_title("utilisation of each trainer, by rank (empty: no step)")
     shares = np.array(series.utilisation, np.float64)
     extent = (0, series.bin_seconds * series.bins, len(shares) - 0.5, -0.5)
     image = panel.imshow(
@@ -79,7 +79,7 @@ def _draw_trainers(panel: Axes, series: Series) -> None:
 
 def _draw_server(panel: Axes, series: Series, address: str) -> None:
     rows = series.servers[address]
-    panel.set_title(f"what the pipeline of {address} waits for, and its processors")
+    panel.set_title(f"waits of the pipeline at {address}, and its processors")
     states = [np.array(rows[name], np.float64) for name in STATES]
     panel.stackplot(_times(series), *states, labels=[name.replace("_", " ") for name in STATES])
     _line(panel, series, rows["cpu"], "processors used", color="black", linestyle="dashed")
@@ -88,9 +88,9 @@ def _draw_server(panel: Axes, series: Series, address: str) -> None:
 
 
 def _line(panel: Axes, series: Series, row: Row | Array, label: str = "", **style: Any) -> None:
-    """Draws a line through the values; where one is missing, the line is broken."""
+    """Draws a line through the values, broken where one is missing."""
     values = np.array(row, np.float64)
-    # The marks show values without neighbours.
+    # Without markers, values without neighbours would be invisible.
     panel.plot(_times(series), values, label=label, marker="o", markersize=2, **style)
 
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from infeed_tools.loadtest.tally import Tally
 
 MISSED_STATUS = 1
-"""The exit status of a missed threshold, as for every error; a wrong option has 2."""
+"""The exit status of a missed threshold, the same as for an error; a wrong option has 2."""
 
 INTERRUPTED_STATUS = 130
 
 _RECENT_CALLS = 7
-"""Calls of the progress that its rate covers, three seconds: more are steadier, and later."""
+"""Calls of the progress that its rate covers, three seconds: more are steadier but lag."""
 
 
 app = typer.Typer()
@@ -49,7 +49,7 @@ def loadtest(
         typer.Option(
             "--find-max",
             help="Find the largest number of trainers, up to --trainers, that keeps "
-            "--min-utilisation, or 0.9. Each test lasts --duration.",
+            "--min-utilisation (default: 0.9). Each test lasts --duration.",
         ),
     ] = False,
     output: JsonFile = None,
@@ -58,7 +58,7 @@ def loadtest(
         typer.Option(metavar="FILE", help="Also write an HTML page of plots here."),
     ] = None,
 ) -> None:
-    """Simulates trainers, and measures how well the servers feed them.
+    """Simulates trainers and measures how well the servers feed them.
 
     Exit status: 0 if all thresholds were met, no server was lost and delivery was exact; 1 if not,
     or on an error; 2 for a wrong option; 130 after Ctrl-C, with the report so far.
@@ -79,7 +79,7 @@ def loadtest(
     files = {"--html": html, "--json": None if output == "-" else output and Path(output)}
     paths = {option: path for option, path in files.items() if path}
     for option, path in paths.items():
-        _check_writable(option, path)  # a problem is found before the test, not after it
+        _check_writable(option, path)  # so that a problem shows before the test, not after
     if html is not None:
         chart_package()
     console, arguments = Console(stderr=True), connection.arguments()
@@ -112,21 +112,21 @@ def loadtest(
 
 
 def _progress(status: Status) -> Progress:
-    """Returns a function that shows the throughput of the last seconds on a terminal."""
+    """Returns a function that shows the last seconds' throughput on a terminal."""
     recent: deque[tuple[float, int]] = deque(maxlen=_RECENT_CALLS)
 
     def show(tally: Tally) -> None:
         recent.append((time.monotonic(), tally.samples))
         (begin, before), (now, samples) = recent[0], recent[-1]
         rate = (samples - before) / (now - begin) if now > begin else 0.0
-        begun = f"{tally.begun} of {len(tally.trainers)} trainers have begun"
+        begun = f"{tally.begun} of {len(tally.trainers)} trainers started"
         status.update(f"{now - tally.began_at:.0f} s: {begun}, {rate:,.0f} samples/s")
 
     return show
 
 
 def _check_writable(option: str, path: Path) -> None:
-    """Raises `InvalidRequestError` for a file that cannot be written; leaves none behind."""
+    """Raises `InvalidRequestError` if a file cannot be written; leaves none behind."""
     existed = path.exists() or path.is_symlink()
     write_file(option, path, "", mode="a")
     if not existed:

@@ -1,4 +1,4 @@
-"""Figures of trainers: utilisation and waits, from the steps of the measured time."""
+"""Figures of trainers: utilisation and waits, from the steps in the measured time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Figures:
 
     steps: int
     utilisation: float | None
-    """Compute ÷ time, 0 to 1, as DLIO and MLPerf Storage define it; None without compute."""
+    """Compute ÷ time, 0 to 1, as defined by DLIO and MLPerf Storage; None without compute."""
     wait_p50: float
     wait_p99: float
     wait_max: float
@@ -30,33 +30,33 @@ class Figures:
     step_seconds: float
     """Mean time of a step without its wait."""
     unanswered_seconds: float
-    """The longest wait for a batch that had not come at the end, which is among the waits: without
-    it, servers that stop for good would not be seen."""
+    """The longest wait for a batch still missing at the end. The waits include it: otherwise,
+    servers that stop for good would not show."""
 
 
 @dataclass(frozen=True)
 class TrainerFigures:
-    """One trainer."""
+    """The figures of a trainer."""
 
     rank: int
     figures: Figures
     first_batch_seconds: float | None
-    """From the start to the first batch; None without one."""
+    """Time from the start to the first batch; None without one."""
     total_steps: int
-    """Steps of the whole test."""
+    """Steps in the whole test."""
     reconnects: int
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The steps of one trainer, or of all, that began and had their batch in the measured time."""
+    """The steps of one trainer, or of all, that began and got their batch in the measured time."""
 
     steps: Array
     unanswered_seconds: Array
-    """The part in it of each wait whose batch had not come at its end."""
+    """The waits in the measured time for batches still missing at its end."""
 
     def figures(self, step_seconds: float) -> Figures:
-        """Returns the figures; `step_seconds` is the compute of a step on an idle machine."""
+        """Returns the figures; `step_seconds` is a step's compute on an idle machine."""
         count, busy = len(self.steps), float(self.steps["busy_seconds"].sum())
         waits = np.concatenate([self.steps["wait_seconds"], self.unanswered_seconds])
         starved, total = self._starved, float(waits.sum()) + busy
@@ -79,9 +79,9 @@ class Measured:
         )
 
     def report(self, last: TrainerReport) -> TrainerReport:
-        """Returns a report on the measured time; what only the feed knows has the last one's rate.
+        """Returns a report on the measured time: the feed's own covers only its last ten seconds.
 
-        A report of the feed would cover its last ten seconds alone.
+        Figures that only the feed knows are extrapolated from its `last` report.
         """
         waited = float(self.steps["wait_seconds"].sum() + self.unanswered_seconds.sum())
         seconds = waited + float(self.steps["busy_seconds"].sum())
@@ -116,7 +116,7 @@ def measured(trainer: Trainer, begin: float, end: float) -> Measured:
 
 
 def trainer_figures(trainer: Trainer, made: Measured, step_seconds: float) -> TrainerFigures:
-    """Returns the figures of a trainer that made these steps in the measured time."""
+    """Returns the figures of a trainer from its steps in the measured time."""
     first, last = trainer.first, trainer.last
     return TrainerFigures(
         rank=trainer.rank,
@@ -128,9 +128,9 @@ def trainer_figures(trainer: Trainer, made: Measured, step_seconds: float) -> Tr
 
 
 def last_report(reports: Sequence[TimedReport]) -> ServerReport:
-    """Returns the last report of a server; of several processes, all together, without gone ones.
+    """Returns the last report of a server, merged over its processes without those that are gone.
 
-    A server without `--processes` that was restarted is the same as before.
+    A server without `--processes` counts as the same one after a restart.
     """
     last: dict[int, TimedReport] = {}
     for at, report in reports:

@@ -14,11 +14,11 @@ class Search:
     """The result of a search."""
 
     probes: dict[int, float]
-    """Number of trainers → utilisation of the worst one, in the order in which the tests ran."""
+    """The worst trainer's utilisation by number of trainers, in the order of the tests."""
     max_trainers: int
-    """The largest number that kept the threshold; 0 if one trainer did not."""
+    """The largest number that kept the threshold; 0 if even one trainer did not."""
     is_bounded: bool
-    """Whether more trainers did not keep it; else the limit ended the search."""
+    """Whether more trainers missed it; if not, the plan's limit ended the search."""
 
     def __str__(self) -> str:
         limit = "" if self.is_bounded else " or more"
@@ -33,9 +33,9 @@ def find_max(
 ) -> tuple[Search | None, Summary]:
     """Finds the largest number of trainers, up to the plan's, that keeps the utilisation.
 
-    Assumes that more trainers use their accelerators less. Returns the load test with that number,
-    too. A test that is interrupted, has a failure or loses a server ends the search, without a
-    result, and is returned.
+    Assumes that utilisation falls with more trainers. Also returns the test with that number. A
+    test that is interrupted, fails or loses a server ends the search and is returned without a
+    result.
     """
     threshold = plan.min_utilisation or UTILISATION_THRESHOLD
     results: dict[int, Summary] = {}

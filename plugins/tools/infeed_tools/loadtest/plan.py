@@ -1,4 +1,4 @@
-"""Plan of a load test: the options of `infeed loadtest`, checked."""
+"""Plan of a load test: the checked options of `infeed loadtest`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from infeed.shared.arguments import MAX_INT64, MAX_SECONDS
 from infeed.shared.errors import InvalidRequestError
 
 UTILISATION_THRESHOLD = 0.90
-"""The accelerator utilisation from which MLPerf Storage accepts a run, for most of its models."""
+"""The least accelerator utilisation that MLPerf Storage accepts, for most of its models."""
 
 _WARM_UP_SHARE = 0.1
-"""Share of the duration that is left out at the beginning, by default."""
+"""Share of the duration left out at the beginning by default."""
 
 _THRESHOLD = {"rich_help_panel": "Thresholds"}
 _SECONDS: dict[str, Any] = {"metavar": "SECONDS", "max": MAX_SECONDS}
 
 
 def _option(default: Any, help_text: str, *names: str, **more: Any) -> Any:
-    """Declares an option of the command line, which has the field's name without `names`."""
+    """Declares an option of the command line, named like the field unless `names` are given."""
     extra = {"min": 0, **more, **({"names": names} if names else {})}
     if not isinstance(default, float) and not {"min", "max"} & more.keys():
         del extra["min"]
@@ -28,16 +28,16 @@ def _option(default: Any, help_text: str, *names: str, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """The options of one load test. Raises `InvalidRequestError`."""
+    """The options of a load test. Raises `InvalidRequestError`."""
 
-    # More trainers would measure this machine.
+    # With more trainers, this machine would be the limit.
     trainers: int = _option(4, "Simulated trainers.", "--trainers", "-n", min=1, max=1024)
     step_ms: float = _option(
         50.0, "Milliseconds of a training step without its wait.", metavar="MS", max=1e9
     )
     independent: bool = _option(
         False,
-        "Each trainer is a job of its own, with a seed of its own. Default: ranks of one job.",
+        "Make each trainer its own job, with its own seed. Default: ranks of one job.",
     )
     duration: float = _option(
         30.0,
@@ -47,15 +47,15 @@ class LoadPlan:
     steps: int | None = _option(None, "Steps of each trainer, instead of the duration.", min=2)
     warm_up: float | None = _option(
         None,
-        "Seconds that no figure covers at first. Default: a tenth of the duration.",
+        "Seconds to leave out at first. Default: a tenth of the duration.",
         **_SECONDS,
     )
     batch_size: int | None = _option(None, "Slots of a batch. Default: the pipeline's.", min=1)
     seed: int | None = _option(None, "Seed of the order. Default: the pipeline's.", min=0)
     prefetch_batches: int | None = _option(
-        None, "Batches that a trainer prefetches. Default: as 'connect'.", min=2
+        None, "Batches that a trainer prefetches. Default: that of 'connect'.", min=2
     )
-    timeout: float = _option(20.0, "Seconds to wait for a server that is starting.", **_SECONDS)
+    timeout: float = _option(20.0, "Seconds to wait for a starting server.", **_SECONDS)
     min_utilisation: float | None = _option(
         None,
         "Least accelerator utilisation of the worst trainer, such as 0.9.",
@@ -71,7 +71,7 @@ class LoadPlan:
     )
     allow_lost_servers: bool = _option(
         False,
-        "Servers may go during the test; without it, the loss of one is a failure.",
+        "Accept the loss of servers during the test, which is otherwise a failure.",
         **_THRESHOLD,
     )
 
@@ -85,12 +85,12 @@ class LoadPlan:
                 raise InvalidRequestError(f"--{name} must be from {low} to {high:g}, not {value}")
         if self.steps is None and self.warm_up_seconds >= self.duration:
             raise InvalidRequestError(
-                f"--warm-up {self.warm_up:g} leaves nothing of --duration {self.duration:g} to "
-                "measure; make it shorter"
+                f"--warm-up {self.warm_up:g} leaves none of --duration {self.duration:g} to "
+                "measure; shorten it"
             )
         if self.min_utilisation is not None and not self.step_ms:
             raise InvalidRequestError(
-                "--min-utilisation needs --step-ms over 0: without compute there is none to use"
+                "--min-utilisation needs --step-ms above 0, as utilisation is the share of compute"
             )
 
     @property
@@ -99,7 +99,7 @@ class LoadPlan:
 
     @property
     def warm_up_seconds(self) -> float:
-        """Seconds that are left out at the beginning."""
+        """Seconds left out at the beginning."""
         if self.warm_up is not None:
             return self.warm_up
         return 0.0 if self.steps is not None else _WARM_UP_SHARE * self.duration

@@ -1,4 +1,4 @@
-"""Report of a load test: text, and a page of the text and charts."""
+"""Report of a load test: text, and a page with the text and charts."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from infeed_tools.loadtest.summary import Summary
 from infeed_tools.loadtest.tally import Tally
 
 MAX_TRAINERS = 16
-"""Rows of the text: more would not fit on a screen, and the page has them."""
+"""Trainers in the text: more would not fit on a screen; the page shows all."""
 
 _MAX_FINDINGS = 10
-"""Lines of an audit that is not exact: more would hide what follows."""
+"""Lines about an inexact audit: more would hide what follows."""
 
 _MIN_UNANSWERED_SECONDS = 1.0
-"""Seconds of a wait at the end of a test from which it is worth a note."""
+"""Seconds of an unanswered wait at the end of a test that deserve a note."""
 
 _FREE_SHARE = 0.75
-"""Share of a server's processors that is free of other processes, below which it is named."""
+"""Share of a server's processors left free by other processes; below it, a note says so."""
 
 _LATE_FACTOR = 1.1
-"""Length of a step ÷ asked length, from which this machine is too busy for the trainers."""
+"""Actual ÷ requested length of a step above which this machine is too busy for the trainers."""
 
 _PAGE = Template("""\
 <!doctype html>
@@ -43,12 +43,12 @@ pre { overflow-x: auto; } svg { background: white; height: auto; width: 100%; }<
 def text_report(
     summary: Summary, search: Search | None = None, most_trainers: int | None = MAX_TRAINERS
 ) -> str:
-    """Returns the whole report, with a line feed at its end."""
+    """Returns the whole report, ending in a line feed."""
     hidden = 0 if most_trainers is None else len(summary.trainers[most_trainers:])
     lines = [
         *(f"LOST: {text}" for text in summary.lost),
         summary.verdict_text,
-        *(["interrupted: the figures so far"] if summary.tally.interrupted else []),
+        *(["interrupted; figures so far:"] if summary.tally.interrupted else []),
         "",
         f"{summary.tally.spec.name}: {_plan_text(summary.tally)}",
         *_headlines(summary),
@@ -56,7 +56,7 @@ def text_report(
         *_aligned(_trainer_rows(summary, most_trainers)),
         *([f"and {hidden} more, which waited less"] if hidden else []),
         "",
-        *(_aligned(_server_rows(summary)) if summary.servers else ["no server has reported"]),
+        *(_aligned(_server_rows(summary)) if summary.servers else ["no server sent a report"]),
         *_notes(summary),
         *(f"  {at:6.1f} s  {text}" for at, text in summary.tally.events()),
         *(f"FAILED {failure}" for failure in summary.tally.failures),
@@ -68,8 +68,8 @@ def text_report(
 
 
 def html_report(summary: Summary, search: Search | None = None) -> str:
-    """Returns the report with charts, as a page without scripts and without files from elsewhere.
-    Raises `MissingExtraError`."""
+    """Returns the report with charts, as a page without scripts and other files. Raises
+    `MissingExtraError`."""
     draw_charts = chart_package()
     return _PAGE.substitute(
         title=escape(summary.tally.spec.name),
@@ -79,13 +79,13 @@ def html_report(summary: Summary, search: Search | None = None) -> str:
 
 
 def chart_package() -> Callable[[Summary], str]:
-    """Returns what draws the charts. Raises `MissingExtraError`."""
+    """Returns the function that draws the charts. Raises `MissingExtraError`."""
     try:
-        from infeed_tools.loadtest.charts import draw_charts  # noqa: PLC0415 - of an extra
+        from infeed_tools.loadtest.charts import draw_charts  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"--html needs the package {error.name!r}: pip install 'infeed[loadtest]'; without it, "
-            "the report is text and --json"
+            f"--html needs the package {error.name!r}: pip install 'infeed[loadtest]', or omit "
+            "--html"
         ) from None
     return draw_charts
 
@@ -99,7 +99,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _plan_text(tally: Tally) -> str:
-    """Returns what was tested, in one line, without the pipeline's name."""
+    """Returns a line about the test, without the pipeline's name."""
     plan = tally.plan
     kind = plural(plan.trainers, "independent job" if plan.independent else "rank")
     of = "" if plan.independent or plan.trainers == 1 else " of one job"
@@ -111,7 +111,7 @@ def _headlines(summary: Summary) -> Iterator[str]:
     """Yields the figures of the whole test."""
     figures = summary.figures
     if summary.utilisation is not None:
-        # No goal, unless it is asked for as a threshold: then a check says what became of it.
+        # MLPerf's value is no goal here: if the user sets a threshold, a check judges it.
         relation = "at least" if summary.utilisation >= UTILISATION_THRESHOLD else "below"
         yield (
             f"Accelerator utilisation: {_percent(summary.utilisation)} of the worst trainer (rank "
@@ -128,15 +128,15 @@ def _headlines(summary: Summary) -> Iterator[str]:
     share = _percent(figures.starved_share)
     yield f"Starved steps: {share}; {figures.starved_steps} of {figures.steps} waited over 1 ms"
     if not summary.audits:
-        yield "Audit: not possible, for the pipeline guarantees no order"
+        yield "Audit: not possible, because the pipeline guarantees no order"
     elif summary.exact:
         yield "Audit: exact: every sample position once"
     else:
-        yield "Audit: NOT exact: what is missing is in the notes"
+        yield "Audit: NOT exact: see the notes for what is missing"
 
 
 def _trainer_rows(summary: Summary, most: int | None) -> list[tuple[str, ...]]:
-    """Returns the heads, and a row for each trainer; with `most`, for those with the least
+    """Returns the heads and a row per trainer; with `most`, only for those with the least
     utilisation."""
     worst = sorted(summary.trainers, key=lambda trainer: trainer.figures.utilisation or 0.0)
     heads = ("rank", "steps", "util.", "wait p50", "p99", "longest", "starved", "first batch")
@@ -170,7 +170,7 @@ def _server_rows(summary: Summary) -> list[tuple[str, ...]]:
 
 
 def _notes(summary: Summary) -> Iterator[str]:
-    """Yields the audits, and what limits the figures."""
+    """Yields the audits, and reasons to doubt the figures."""
     for number, audit in enumerate(summary.audits):
         if audit.exact and number:
             continue
@@ -186,20 +186,20 @@ def _notes(summary: Summary) -> Iterator[str]:
         yield f"{plural(lost, 'reconnect')} of trainers"
     if tally.all_began_at is None:
         waiting = f"{plan.trainers - tally.begun} of {plan.trainers} trainers"
-        yield f"note: nothing was measured, for {waiting} had no batch when the test ended"
+        yield f"note: nothing was measured: {waiting} had no batch when the test ended"
     elif not summary.seconds:
         warm_up = f"{plan.warm_up_seconds:g} s"
-        yield f"note: nothing was measured, for the test ended in its warm-up of {warm_up}"
+        yield f"note: nothing was measured: the test ended in its warm-up of {warm_up}"
     starving = max(trainers, key=lambda trainer: trainer.figures.unanswered_seconds)
     if starving.figures.unanswered_seconds > _MIN_UNANSWERED_SECONDS:
         seconds = _seconds(starving.figures.unanswered_seconds)
-        yield f"note: at the end, rank {starving.rank} had waited {seconds} for a batch in vain"
+        yield f"note: at the end, rank {starving.rank} had waited {seconds} for its next batch"
     longest = max(trainer.figures.step_seconds for trainer in trainers)
     if plan.step_ms and longest > _LATE_FACTOR * plan.step_seconds:
         yield (
             f"note: this machine is too busy for {plan.trainers} trainers: a step of "
-            f"{_seconds(plan.step_seconds)} took up to {_seconds(longest)}; start the test from a "
-            "machine of its own, or with fewer trainers"
+            f"{_seconds(plan.step_seconds)} took up to {_seconds(longest)}; run the test on a "
+            "separate machine, or with fewer trainers"
         )
 
     for address, report in summary.servers.items():
@@ -211,7 +211,7 @@ def _notes(summary: Summary) -> Iterator[str]:
 
 
 def _seconds(value: float) -> str:
-    """Returns a time with a fit unit."""
+    """Returns a time in a suitable unit."""
     if value < 0.001:
         return f"{value * 1e6:.0f} µs"
     return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"

@@ -1,4 +1,4 @@
-"""Runner: starts the trainers of a load test, and collects their records."""
+"""Runner, which starts the trainers of a load test and collects their records."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Worker:
     """The process of one simulated trainer."""
 
     def __init__(self, rank: int, plan: LoadPlan, options: Mapping[str, Any]) -> None:
-        """Starts it; `options` are of `connect`."""
+        """Starts the process; `options` are those of `connect`."""
         self.rank = rank
         self.records, theirs = Pipe()
         with theirs:
             number = theirs.fileno()
-            # In a session of its own, which Ctrl-C on a terminal does not reach.
+            # In its own session, which Ctrl-C at a terminal does not reach.
             self._process = subprocess.Popen(  # noqa: S603 - a module of this package
                 [sys.executable, "-c", _TRAINER.format(number)],
                 pass_fds=[number],
@@ -48,7 +48,7 @@ class Worker:
         self._send((plan.step_seconds, plan.steps, options))
 
     def stop(self) -> None:
-        """Asks the trainer to end."""
+        """Tells the trainer to end."""
         self._send(None)
 
     def _send(self, value: Any) -> None:
@@ -56,7 +56,7 @@ class Worker:
             self.records.send(value)
 
     def end(self, timeout: float = _END_TIMEOUT_SECONDS) -> int:
-        """Waits for the trainer's end, kills it if that takes longer, and returns its status."""
+        """Waits for the trainer to end, kills it after the timeout, and returns its status."""
         self.records.close()
         try:
             return self._process.wait(timeout)
@@ -66,10 +66,10 @@ class Worker:
 
 
 Progress = Callable[[Tally], None]
-"""Called twice a second."""
+"""A function that is called twice a second."""
 
 _PROGRESS_INTERVAL_SECONDS = 0.5
-"""Seconds between two calls."""
+"""Seconds between two calls of it."""
 
 _STOP_TIMEOUT_SECONDS = 5.0
 """Seconds for the trainers to end before they are killed."""
@@ -83,10 +83,10 @@ def run_load(
     connection: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Tally:
-    """Runs a load test; `connection` has options of `connect`, such as `tls`.
+    """Runs a load test; `connection` holds options of `connect`, such as `tls`.
 
-    An interrupt ends it early, and marks the tally. Raises the errors of `connect` for a server or
-    a pipeline that is not there; the error of a single trainer is in the tally.
+    An interrupt ends it early and marks the tally. Raises the errors of `connect` if the server or
+    the pipeline is missing; the tally records the error of a single trainer.
     """
     connection = connection or {}
     channel = open_transport(target, connection.get("token"), connection.get("tls"), None)
@@ -104,7 +104,7 @@ def run_load(
 def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
     """Returns the options of `connect` that differ between trainers."""
     if plan.independent:
-        # Jobs with one seed would read the same batches, which a server makes once.
+        # Jobs with the same seed would read the same batches, which a server makes only once.
         seed = spec.seed if plan.seed is None else plan.seed
         return [{"seed": seed + number} for number in range(plan.trainers)]
     job_name = f"loadtest-{uuid.uuid4().hex}" if spec.is_remote else None
@@ -115,7 +115,7 @@ def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
 
 
 class _Run:
-    """One run, from the first start to the last end."""
+    """One run, from the start of the first trainer to the end of the last."""
 
     def __init__(self, plan: LoadPlan, tally: Tally, progress: Progress) -> None:
         self._plan, self._tally, self._progress = plan, tally, progress
@@ -124,7 +124,7 @@ class _Run:
         self._stopping = False
 
     def run(self, options: Sequence[Mapping[str, Any]]) -> None:
-        """Runs a trainer with each of the options of `connect`."""
+        """Runs a trainer with each set of options of `connect`."""
         self._tally.began_at = time.monotonic()
         self._show_progress()
         try:
@@ -161,13 +161,13 @@ class _Run:
             self._stop()
 
     def _begin(self) -> None:
-        """Starts the clock of the test: every trainer has had a batch."""
+        """Starts the clock of the test, once every trainer has had a batch."""
         self._tally.all_began_at = time.monotonic()
         if self._plan.steps is None:
             self._after(self._plan.duration, self._stop)
 
     def _stop(self) -> None:
-        """Ends all trainers; those that do not end in time are killed."""
+        """Ends all trainers, and kills those that do not end in time."""
         if self._stopping:
             return
         self._stopping = True
@@ -177,7 +177,7 @@ class _Run:
         self._after(_STOP_TIMEOUT_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
-        """Kills what still runs."""
+        """Kills the trainers that still run."""
         while self._running:
             self._running.popitem()[1].end(timeout=0)
 

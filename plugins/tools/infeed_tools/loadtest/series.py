@@ -1,4 +1,4 @@
-"""Time series of a load test: its figures second by second, or step by step if these are longer."""
+"""Time series of a load test: its figures second by second, or in longer bins for long steps."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from infeed_tools.loadtest.figures import last_report
 from infeed_tools.loadtest.tally import Tally, TimedReport
 
 _MAX_BINS = 240
-"""Points of a plot: more would be closer than its pixels."""
+"""Points of a plot: more would be denser than its pixels."""
 
 _LONGER_THAN_STEP = 1.05
-"""Length of a bin ÷ compute of a step: steps have short waits, too."""
+"""Length of a bin ÷ compute of a step: above 1, because steps also have short waits."""
 
 Row = tuple[float | None, ...]
-"""A value for each bin; None where nothing was measured."""
+"""A value per bin; None if nothing was measured."""
 
 STATES = ("transform", "source", "no_budget", "no_request")
 """The four states of a pipeline, from `ServerReport`."""
@@ -34,12 +34,12 @@ class Series:
     end: float
     samples_per_second: Row
     waits: dict[str, Row]
-    """By name: the quantiles p50 and p99, and the longest."""
+    """The quantiles p50 and p99, and the longest wait, by name."""
     utilisation: tuple[Row, ...]
-    """Of each trainer: compute ÷ time of the steps that end in a bin; None without steps."""
+    """For each trainer, compute ÷ time of the steps that end in a bin; None without steps."""
     servers: dict[str, dict[str, Row]]
-    """Of each server: the shares of its pipeline's four states, and the share `cpu` of its
-    processors."""
+    """For each server, the shares of its pipeline's four states, and `cpu`, the share of its
+    processors in use."""
 
     @property
     def bins(self) -> int:
@@ -49,12 +49,12 @@ class Series:
 def time_series(tally: Tally) -> Series:
     """Returns the values over the whole test, in at most 240 bins of whole seconds.
 
-    A bin is longer than a step: else every other one would be empty while all is well.
+    A bin is longer than a step: otherwise some bins would be empty although all is well.
     """
     end = max(tally.ended_at - tally.began_at, 1e-3)
     step = math.ceil(_LONGER_THAN_STEP * tally.plan.step_seconds)
     width = float(max(1, math.ceil(end / _MAX_BINS), min(step, math.ceil(end))))
-    # What remains at the end is part of the last bin: alone, a few steps would be a peak.
+    # The last bin takes the rest: in a short bin, a few steps would look like a peak.
     bins = max(1, int(end / width))
     widths = np.full(bins, width)
     widths[-1] = end - width * (bins - 1)
@@ -67,7 +67,7 @@ def time_series(tally: Tally) -> Series:
         steps = trainer.steps
         seconds = steps["wait_seconds"] + steps["busy_seconds"]
         ended_at = steps["requested_at"] + seconds
-        within = ended_at <= tally.ended_at  # a trainer goes on until it is asked to stop
+        within = ended_at <= tally.ended_at  # a trainer continues until told to stop
         index = bin_of(ended_at[within])
         compute = np.bincount(index, minlength=bins) * tally.plan.step_seconds
         total = np.bincount(index, seconds[within], bins)

@@ -1,8 +1,8 @@
-"""Summary of a load test: its figures, from what the trainers have sent. No I/O.
+"""Summary of a load test: its figures, computed from the trainers' records without I/O.
 
-Figures are over the measured time: from the warm-up after the last trainer's first batch, to the
-stop or the first trainer that is done. The first step of each trainer is start-up
-time and part of no other figure.
+Figures cover the measured time: from the end of the warm-up, which begins at the last trainer's
+first batch, to the stop or the end of the first trainer. The first step of each trainer counts only
+as start-up time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from infeed_tools.loadtest.tally import Tally
 
 @dataclass(frozen=True)
 class Check:
-    """A threshold, and whether it was kept."""
+    """A threshold, and whether it was met."""
 
     name: str
     value: str
@@ -53,16 +53,16 @@ class Summary:
     """Over the steps of all trainers."""
     trainers: tuple[TrainerFigures, ...]
     servers: Mapping[str, ServerReport]
-    """The last report of each server, on about ten seconds."""
+    """The last report of each server, covering about ten seconds."""
     audits: tuple[AuditReport, ...]
-    """Of each job; none if the pipeline guarantees no order."""
+    """The audit of each job; empty if the pipeline guarantees no order."""
     verdict: Verdict
     series: Series
     checks: tuple[Check, ...] = ()
 
     @property
     def worst(self) -> TrainerFigures:
-        """The trainer that used its accelerator least, or else waited most."""
+        """The trainer with the least utilisation or, among equal ones, the longest waits."""
         return min(
             self.trainers,
             key=lambda trainer: (trainer.figures.utilisation or 0.0, -trainer.figures.wait_p99),
@@ -81,7 +81,7 @@ class Summary:
 
     @property
     def lost(self) -> list[str]:
-        """When each server that went was lost, and whether it came back."""
+        """A text for each lost server: when it was lost, and whether it came back."""
         return [
             f"{address} was lost by second {at - self.tally.began_at:.1f}"
             + ("" if address in self.tally.missing else " and came back")
@@ -90,23 +90,23 @@ class Summary:
 
     @property
     def ended_early(self) -> bool:
-        """Whether the test was interrupted, had a failure, or lost a server that it needs."""
+        """Whether the test was interrupted, had a failure, or lost a server without leave."""
         is_lost = self.tally.lost and not self.tally.plan.allow_lost_servers
         return bool(self.tally.interrupted or self.tally.failures or is_lost)
 
     @property
     def exact(self) -> bool:
-        """Whether every sample was delivered once; True too where that cannot be known."""
+        """Whether every sample was delivered once; also True if that cannot be known."""
         return all(audit.exact for audit in self.audits)
 
     @property
     def ok(self) -> bool:
-        """Whether every threshold was kept, and no trainer failed."""
+        """Whether every threshold was met and no trainer failed."""
         return not self.tally.failures and all(check.ok for check in self.checks)
 
 
 def summarize(tally: Tally) -> Summary:
-    """Returns the figures of a load test that has ended, or was interrupted."""
+    """Returns the figures of a finished or interrupted load test."""
     plan, begin, end = tally.plan, tally.measured_from, tally.ended_at
     made = [measured(trainer, begin, end) for trainer in tally.trainers]
     together = Measured(
@@ -137,10 +137,8 @@ def summarize(tally: Tally) -> Summary:
 
 
 def _audits(tally: Tally) -> Iterator[AuditReport]:
-    """Yields the audit of each job over the steps that all of its ranks have made.
-
-    Yields none if the pipeline guarantees no order.
-    """
+    """Yields the audit of each job over the steps that all its ranks have made, or none if the
+    pipeline guarantees no order."""
     if tally.spec.guarantee.order == "none":
         return
     stride = tally.spec.stride(tally.batch_size)
@@ -172,10 +170,10 @@ def _audits(tally: Tally) -> Iterator[AuditReport]:
 def _checks(summary: Summary) -> Iterator[Check]:
     plan = summary.tally.plan
     if not any(trainer.total_steps for trainer in summary.trainers):
-        # Everything else holds of a test without a batch: its audit is exact.
+        # Without a batch, all other checks would pass: even the audit is exact.
         yield Check("batches", "none", "at least 1", ok=False)
     if summary.lost:
-        kept = "any, as asked" if plan.allow_lost_servers else "none"
+        kept = "any, as allowed" if plan.allow_lost_servers else "none"
         yield Check("lost servers", ", ".join(summary.lost), kept, plan.allow_lost_servers)
     if (share := plan.min_utilisation) is not None:
         value = summary.utilisation or 0.0

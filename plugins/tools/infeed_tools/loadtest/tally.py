@@ -1,4 +1,4 @@
-"""Tally: what all trainers of a load test have sent."""
+"""Tally: the records of all trainers of a load test."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from infeed_tools.loadtest.plan import LoadPlan
 from infeed_tools.loadtest.trainer import STEP, Point
 
 _SAME_EVENT_SECONDS = 2.0
-"""Seconds in which equal warnings of several trainers are one event: more show fewer."""
+"""Seconds within which equal warnings of several trainers are one event: with more, fewer show."""
 
 TimedReport = tuple[float, ServerReport]
-"""Monotonic seconds at the end of the time that a report covers, and the report."""
+"""The monotonic time in seconds at the end of a report's period, and the report."""
 
 
 @dataclass
 class Trainer:
-    """One trainer of the load test."""
+    """A trainer of the load test."""
 
     rank: int
     started_at: float = 0.0
     first: Point | None = None
     last: Point | None = None
     points: list[tuple[Array, Array]] = field(default_factory=list)
-    """The steps and the sample ids of each point that has any."""
+    """The steps and sample ids of each point with steps."""
 
     @property
     def report(self) -> TrainerReport:
@@ -37,7 +37,7 @@ class Trainer:
 
     @property
     def steps(self) -> Array:
-        """All steps but the first, which is its start-up."""
+        """All steps except the first, which is the trainer's start-up."""
         return np.concatenate([np.empty(0, STEP), *(steps for steps, _ in self.points)])[1:]
 
 
@@ -49,16 +49,16 @@ class Tally:
         self.batch_size = plan.batch_size or spec.batch_size
         self.trainers = [Trainer(rank) for rank in range(plan.trainers)]
         self.samples = 0
-        """Samples of all trainers so far."""
+        """Samples received by all trainers so far."""
         self.servers: dict[str, list[TimedReport]] = {}
         """The reports of each server, by address."""
         self.lost: dict[str, float] = {}
-        """When a trainer was first without a server, by address, monotonic seconds."""
+        """Monotonic times at which a trainer first lost a server, by its address."""
         self.began_at = 0.0
         self.all_began_at: float | None = None
-        """When the last trainer had its first batch."""
+        """The time at which the last trainer had its first batch."""
         self.ended_at = 0.0
-        """When the trainers were stopped, or the first of them was done."""
+        """The time at which the trainers were stopped, or the first of them finished."""
         self.failures: list[str] = []
         self.interrupted = False
         self._last_reports: dict[tuple[int, str], ServerReport] = {}
@@ -72,7 +72,7 @@ class Tally:
             trainer.points.append((point.steps, point.sample_ids))
             self.samples += int(point.steps["samples"].sum())
         for address, report in point.stats.server_reports.items():
-            # A trainer keeps the last report of a server that is gone.
+            # A trainer keeps the last report of a lost server.
             if report.seconds and self._last_reports.get((rank, address)) != report:
                 self._last_reports[rank, address] = report
                 self.servers.setdefault(address, []).append((point.at, report))
@@ -82,7 +82,7 @@ class Tally:
 
     @property
     def missing(self) -> frozenset[str]:
-        """Addresses of the servers that a trainer was without at its end."""
+        """Addresses of the servers that a trainer lacked at its end."""
         points = [trainer.last for trainer in self.trainers if trainer.last]
         return frozenset(address for last in points for address in last.stats.lost_servers)
 
@@ -93,13 +93,13 @@ class Tally:
 
     @property
     def measured_from(self) -> float:
-        """The monotonic time from which figures count; the end, if not all have begun."""
+        """The monotonic time from which figures count; the end if not all trainers began."""
         if self.all_began_at is None:
             return self.ended_at
         return min(self.ended_at, self.all_began_at + self.plan.warm_up_seconds)
 
     def events(self) -> list[tuple[float, str]]:
-        """Returns what the feeds warned of, by seconds since the first start."""
+        """Returns the feeds' warnings, with the seconds since the first start."""
         groups: dict[tuple[str, int], tuple[float, set[int]]] = {}
         for at, rank, text in sorted(self._messages):
             # Equal warnings of several trainers are one event.

@@ -1,7 +1,7 @@
-"""Simulated trainer: a process that takes batches as a training loop does, and sleeps as a step.
+"""Simulated trainer: a process that takes batches like a training loop, and sleeps for each step.
 
-An accelerator computes while its host waits, so a sleep takes as little of the host as a real step.
-What a trainer has done reaches the load test a few times a second.
+While an accelerator computes, its host waits, so sleeping loads the host as little as a real step.
+The trainer reports its steps to the load test a few times a second.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from infeed.shared.spec import Array
 from infeed.stats import Stats
 
 _POINT_INTERVAL_SECONDS = 0.25
-"""Seconds between two points of a trainer: the plots have a point a second."""
+"""Seconds between two points of a trainer: fewer cost more, and plots need one a second."""
 
 _MAX_LATE_SECONDS = 0.1
-"""Seconds of lateness that later steps make up for: more would hide that the machine is busy."""
+"""Seconds of delay that later steps make up for: more would hide a busy machine."""
 
 _MAX_MESSAGES = 20
-"""Warnings that a point carries: more would show more of a storm of them."""
+"""Warnings that a point carries; the rest of a flood of them is dropped."""
 
 _STEP_TIMES = ("requested_at", "wait_seconds", "busy_seconds")
 STEP = np.dtype(
     [(name, np.float64) for name in _STEP_TIMES]
     + [(name, np.int64) for name in ("start", "epoch", "samples")]
 )
-"""One step: when its batch was requested in monotonic seconds, which processes share, the wait for
-it, the compute up to the next request, its first position, its epoch, and its filled slots."""
+"""One step: the monotonic time of its batch's request, which processes share, the wait for it, the
+compute up to the next request, its first position, its epoch, and its filled slots."""
 
 
 @dataclass(frozen=True)
@@ -47,50 +47,50 @@ class Point:
     """The steps since the last point."""
 
     steps: Array
-    """A row of `STEP` for each, in order."""
+    """A row of `STEP` per step, in order."""
     sample_ids: Array
     """int64 [steps, slots]."""
     at: float
     """Monotonic seconds."""
     stats: Stats
-    """Of the feed, since the trainer connected."""
+    """The feed's stats since the trainer connected."""
     messages: tuple[tuple[float, str], ...] = ()
-    """The warnings that the feed logged since the last point, with their monotonic times."""
+    """The feed's warnings since the last point, with their monotonic times."""
     unanswered_at: float | None = None
-    """When a batch was requested that had not come at the stop; None: all had."""
+    """The time of the request whose batch was missing at the stop; None if there was none."""
 
 
 Record = Point | str | None
-"""A point; at the end the error of the trainer, or None if it made its steps or was stopped."""
+"""A point; at the end, the trainer's error, or None if it made its steps or was stopped."""
 
 
 def run_process(connection: Connection) -> None:
-    """Runs a trainer, which ends when the load test's process does."""
+    """Runs a trainer, which ends together with the load test's process."""
     step_seconds, steps, options = connection.recv()
     _Trainer(connection, step_seconds, steps).run(options)
     os._exit(0)
 
 
 class _Trainer(logging.Handler):
-    """One trainer, and the log of its feed."""
+    """A trainer, which also handles the log of its feed."""
 
     def __init__(self, connection: Connection, step_seconds: float, steps: int | None) -> None:
-        """Without `steps` it trains until it is stopped."""
+        """Without `steps`, it trains until it is stopped."""
         super().__init__(logging.WARNING)
         self._connection, self._step_seconds, self._step_count = connection, step_seconds, steps
         self._feed: Feed | None = None
         self._steps: list[tuple[float, ...]] = []
         self._ids: list[Array] = []
-        """Of the steps since the last point."""
+        """Sample ids of the steps since the last point."""
         self._messages: list[tuple[float, str]] = []
         self._stopping = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps a warning, which would reach the terminal from all trainers."""
+        """Keeps a warning, so that not every trainer writes it to the terminal."""
         self._messages.append((time.monotonic(), record.getMessage()))
 
     def run(self, options: Mapping[str, Any]) -> None:
-        """Trains until the end of its steps, a stop, or an error; `options` are of `connect`."""
+        """Trains until the end of its steps, a stop or an error, with `options` of `connect`."""
         log = logging.getLogger("infeed")
         log.addHandler(self)
         log.propagate = False
@@ -106,19 +106,19 @@ class _Trainer(logging.Handler):
             self._connection.send(last)
 
     def _obey(self) -> None:
-        """Stops at the order of the load test, and ends with it."""
+        """Stops when the load test says so, and ends when it ends."""
         with contextlib.suppress(EOFError, OSError):
             self._connection.recv()
             self._stopping.set()
             if self._feed is not None:
                 self._feed.close()  # also while it waits for a batch
             self._connection.recv()
-        os._exit(1)  # the load test has ended: the trainer could be waiting for a server
+        os._exit(1)  # the load test has ended; the trainer may be waiting for a server
 
     def _train(self, options: Mapping[str, Any]) -> None:
         step_seconds, point_at, late = self._step_seconds, 0.0, 0.0
-        # By how much the steps so far were too long: a busy host is late to wake, and the next
-        # sleep makes up for it. An accelerator would not be late.
+        # `late` is how much too long the steps so far were: a busy host wakes late, which an
+        # accelerator would not, so the next sleep makes up for it.
         unanswered_at: float | None = None
         with connect(**options) as feed:
             self._feed = feed
@@ -131,7 +131,7 @@ class _Trainer(logging.Handler):
                     break
                 received_at = time.monotonic()
                 if received_at >= point_at:
-                    # Within the step, whose time it takes part of: a host has this time to spare.
+                    # Part of the step's time, which a host has to spare.
                     self._send(feed)
                     point_at = received_at + _POINT_INTERVAL_SECONDS
                 left = received_at + step_seconds - late - time.monotonic()

@@ -1,1 +1,1 @@
-"""The tool `infeed pack`: any source as a few large files, in a form that is fast to read."""
+"""The tool `infeed pack`: any source as a few large files that are fast to read."""

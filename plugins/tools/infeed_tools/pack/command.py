@@ -69,14 +69,14 @@ def pack(
     set_up_logging()
     defer_tensorflow()
     part = find_part(work.part, work.parts, os.environ)
-    options.shard_bytes()  # its mistake first
+    options.shard_bytes()  # reports its mistakes before the slow part
     if Path(dest).resolve() == Path(source).resolve():
-        raise ConfigError(f"DEST {dest} is the folder of the source; name a new or empty folder")
+        raise ConfigError(f"DEST {dest} is the source's folder; give a new or empty folder")
     from infeed_server.processes import cgroup
     from infeed_tools.pack.destination import Destination
 
     destination, count = Destination(dest), work.workers or cgroup.cpu_count()
-    # What the user's code prints is not the result.
+    # The user's code may print, and standard output is for the result.
     with redirect_stdout(sys.stderr), _location(source, pipeline, labels) as location:
         load_tensorflow()
         from infeed_tools.pack.plan import make_plan
@@ -100,7 +100,7 @@ def pack(
         _print_summary(plan, destination, manifest, images)
     else:
         text = f"part {part.number}/{part.of} is finished, {len(shards)} of {plan.shards} shards"
-        print_lines(console, f"{text}; the last part to finish writes the manifest")
+        print_lines(console, f"{text}; the last part to finish will write the manifest")
 
 
 def _print_summary(
@@ -132,7 +132,7 @@ def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator
     from infeed_server.storage.files import is_remote
 
     with tempfile.TemporaryDirectory() as temporary:
-        # So far from the data that its paths are absolute, as errors name them.
+        # So far from the data that paths become absolute, for clear errors.
         folder = Path(temporary, "init", "written")
         file, is_yaml = source, source.endswith((".yaml", ".yml"))
         if not is_yaml and (is_remote(source) or Path(source).exists() or ":" not in source):
@@ -151,7 +151,7 @@ def _location(source: str, pipeline: str | None, labels: str | None) -> Iterator
             for name, text in {**starter.files, "pipelines.yaml": starter.text("", file)}.items():
                 (folder / name).write_text(text, encoding="utf-8")
         elif labels is not None:
-            raise ConfigError("--labels: the pipelines have labels already; leave it out")
+            raise ConfigError("--labels: the pipelines already have labels; omit it")
         names = list(load(file))
         name = pipeline or names[0]
         if name not in names or (pipeline is None and len(names) > 1):

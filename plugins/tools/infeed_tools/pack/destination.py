@@ -1,4 +1,4 @@
-"""The destination of a pack: a folder, or a URL of a store, in which files appear whole."""
+"""The destination of a pack: a folder or a store's URL, in which files appear whole."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from infeed_server.storage.files import absolute_path, is_remote, reading, stat_
 from infeed_server.storage.stores import store_of
 
 _UNFINISHED = ".unfinished-"
-"""Part of the name of a file that is being written."""
+"""Part of an unfinished file's name."""
 
 
 class Destination:
-    """Files of a pack, by their names. Raises `SourceError` where they cannot be read, and
-    `ConfigError` where they cannot be written."""
+    """The files of a pack, by name. Raises `SourceError` if they cannot be read, and `ConfigError`
+    if they cannot be written."""
 
     def __init__(self, path: str) -> None:
         self.path = absolute_path(path).rstrip("/")
@@ -38,7 +38,7 @@ class Destination:
         return None
 
     def size(self, name: str) -> int:
-        """Returns the bytes of a file; -1 if there is none."""
+        """Returns the size of a file in bytes; -1 if there is none."""
         with suppress(FileNotFoundError):
             return stat_file(self.path_of(name)).size
         return -1
@@ -50,8 +50,8 @@ class Destination:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Yields the path of a local file, which gets the name after the block, once its bytes are
-        on the disk or in the store. Processes may write the same file at the same time."""
+        """Yields the path of a local file, which gets its name after the block, once its bytes are
+        on disk or in the store. Several processes may write the same file at once."""
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary if self.is_remote else self.path)
             path = folder / f".{name}{_UNFINISHED}{uuid.uuid4().hex}"
@@ -72,18 +72,18 @@ class Destination:
                     path.unlink()
 
     def remove_unfinished(self) -> None:
-        """Removes what killed processes have left, when all shards are finished. A living process
-        has a `FileNotFoundError` then, and nothing to write any more."""
+        """Removes the files left by killed processes, once all shards are finished. A living
+        process then gets a `FileNotFoundError`, but has nothing left to write."""
         for left in [] if self.is_remote else Path(self.path).glob(f".*{_UNFINISHED}*"):
             with suppress(OSError):
                 left.unlink()
 
     def _explain(self, error: OSError, path: str) -> None:
-        """Raises an error of writing as a `ConfigError`."""
+        """Raises a `ConfigError` for an error of writing."""
         if isinstance(error, FileNotFoundError) and not self.is_remote:
-            return  # it is removed
-        problem = f"{error_text(error)}; name another folder or URL, or permit the access"
+            return  # another process has removed it
+        problem = f"{error_text(error)}; give another folder or URL, or permit access"
         if os.strerror(errno.ENOSPC) in str(error):
-            problem = "no space is left; what is unfinished is removed; free some, and run the same"
-            problem += " command again, which continues"
+            problem = "no space left. Finished shards are kept: free some space, and run the same "
+            problem += "command again to continue"
         raise ConfigError(f"cannot write {path}: {problem}", file=path) from error

@@ -1,4 +1,4 @@
-"""The fields of a pack: their types and values, and how shards store them."""
+"""The fields of a pack: their types and values, and their form in shards."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError
 
 Value: TypeAlias = "npt.NDArray[Any] | bytes"
-"""A byte string, or an array (0-dimensional for a scalar; of objects for several strings)."""
+"""A byte string, or an array: 0-dimensional for a scalar, of objects for several strings."""
 
 Values = Mapping[str, Value]
-"""One sample: field name → value."""
+"""A sample: its values by field."""
 
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 """Types whose scalars are stored as int64."""
 
 _MAGIC = {b"\xff\xd8\xff": "jpg", b"\x89PNG\r\n\x1a\n": "png"}
-"""The first bytes of files of images, and their format."""
+"""The formats of images by their first bytes."""
 
 
 class Field(NamedTuple):
@@ -31,12 +31,12 @@ class Field(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     image: str = ""
-    """The format of its images, jpg or png; empty if it has none."""
+    """The format of its images, jpg or png; empty for other values."""
 
     @property
     def stored(self) -> str:
-        """The type of its feature in an Example, or `raw`, the bytes of the array, for types that
-        an Example has not or stores in more bytes."""
+        """The type of its feature in an Example; `raw`, the bytes of the array, if an Example lacks
+        the type or would need more bytes for it."""
         if self.dtype == "string":
             return "bytes"
         if self.dtype == "int64" or (self.dtype in _INTEGERS and not self.shape):
@@ -44,13 +44,13 @@ class Field(NamedTuple):
         return "float" if self.dtype == "float32" else "raw"
 
     def feature(self) -> Any:
-        """Returns its feature as the YAML of a source has it."""
+        """Returns its feature in the form of a source's YAML."""
         if self.stored == "raw" or not self.shape:
             return "bytes" if self.stored == "raw" else self.stored
         return {"type": self.stored, "shape": list(self.shape)}
 
     def transform(self) -> dict[str, Any] | None:
-        """Returns the transform that restores its type; None if none need."""
+        """Returns the transform that restores its type; None if none is needed."""
         if self.stored == "raw":
             options = {"field": self.name, "dtype": self.dtype, "shape": list(self.shape)}
             return {"decode_raw": options}
@@ -60,14 +60,14 @@ class Field(NamedTuple):
 
 
 def fields_of(specs: Mapping[str, tf.TensorSpec], examples: Sequence[Values]) -> list[Field]:
-    """Returns the fields, sorted by name; those are images that are in most of the examples.
-    Raises `ConfigError` for one without a fixed shape."""
+    """Returns the fields, sorted by name; one with images in most examples is a field of images.
+    Raises `ConfigError` for a field without a fixed shape."""
     found = []
     for name, spec in sorted(specs.items()):
         if not spec.shape.is_fully_defined():
             raise ConfigError(
-                f"field {name!r} has the shape {spec.shape}, and a packed field has the same in "
-                "each sample; pad it in the source, or give a max_length"
+                f"field {name!r} has the shape {spec.shape}, but a packed field must have the same "
+                "shape in each sample; pad it in the source, or set max_length"
             )
         kinds = Counter(_image_kind(values[name]) for values in examples)
         (kind, _), *_ = kinds.most_common(1) or [("", 0)]

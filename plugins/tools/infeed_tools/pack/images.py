@@ -1,7 +1,7 @@
-"""Smaller images: one decode, one reduction of the pixels, one encode, by Pillow; what that gives.
+"""Smaller images: decoding, reducing and encoding by Pillow, and figures of the effect.
 
-Pillow is a part of the server, reads the profiles and the orientation, and reduces pixels well;
-simplejpeg uses the same decoder and encoder, and has none of these.
+Pillow is part of the server, reads profiles and orientation, and reduces pixels well; simplejpeg
+has the same decoder and encoder, but none of these.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROFILE = "reduced and converted from an ICC profile to sRGB"
 CMYK = "reduced and converted from CMYK to RGB"
 
 VERSIONS = f"Pillow {PIL.__version__}, libjpeg-turbo {features.version('libjpeg_turbo')}"
-"""What the bytes of encoded images depend on."""
+"""Versions on which the bytes of encoded images depend."""
 
 
 class BadImageError(ValueError):
@@ -43,21 +43,21 @@ class BadImageError(ValueError):
 
 
 class Shrunk(NamedTuple):
-    """An image, reduced or as it was."""
+    """An image, reduced or unchanged."""
 
     content: bytes
     changes: tuple[str, ...]
     pixels: Image.Image | None = None
-    """The pixels before they were encoded; None if the image is as it was."""
+    """The pixels before encoding; None if the image is unchanged."""
 
 
 Looked = list[tuple[bytes, Shrunk]]
-"""Images as they are, and as they are packed."""
+"""Images before and after packing."""
 
 
 def shrink(content: bytes, options: PackOptions) -> Shrunk:
-    """Returns the image with that number of pixels at its short side, or as it is where that is not
-    smaller, in pixels and in bytes. Raises `BadImageError`."""
+    """Returns the image reduced to the short side of the options, or unchanged if that is no
+    smaller in pixels and in bytes. Raises `BadImageError`."""
     short_side = options.short_side or 0
     with _decoding(), Image.open(io.BytesIO(content)) as image:
         if image.format not in ("JPEG", "MPO", "PNG"):
@@ -66,9 +66,9 @@ def shrink(content: bytes, options: PackOptions) -> Shrunk:
         kept = (TURNED,) if is_turned else ()
         is_small = min(image.size) <= short_side
         if is_small or (image.format == "PNG" and image.mode != "RGB"):
-            image.load()  # as the check of its bytes
+            image.load()  # checks its bytes
             return Shrunk(content, (SMALL if is_small else OTHER_MODE, *kept))
-        # A large JPEG is decoded at a half, a quarter or an eighth, still twice the result.
+        # Decodes a large JPEG at 1/2, 1/4 or 1/8 of its size, still at least twice the result.
         image.draft(image.mode, _reduced_size(image, 2 * short_side))
         pixels, changes = _to_rgb(ImageOps.exif_transpose(image))
     pixels = pixels.resize(_reduced_size(pixels, short_side), Image.Resampling.LANCZOS)
@@ -96,7 +96,7 @@ def decode(content: bytes) -> Image.Image:
 
 
 def figures(images: Looked) -> list[str]:
-    """Returns what reducing images gives and costs; empty without images."""
+    """Returns lines about the effect and cost of reducing images; empty without images."""
     if not images:
         return []
     contents = [content for content, _ in images], [shrunk.content for _, shrunk in images]
@@ -120,7 +120,7 @@ def _reduced_size(image: Image.Image, short_side: int) -> tuple[int, int]:
 
 
 def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
-    """Returns the image in sRGB, or grey, and what was converted."""
+    """Returns the image in sRGB or grey, and the conversions made."""
     if image.mode == "L":
         return image, ()
     changes = (CMYK,) if image.mode == "CMYK" else ()
@@ -131,18 +131,18 @@ def _to_rgb(image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
             converted = ImageCms.profileToProfile(image, profile, srgb, outputMode="RGB")
             if converted is not None:
                 return converted, (*changes, PROFILE)
-    except (KeyError, OSError, ImageCms.PyCMSError):  # none, or one for other colours
+    except (KeyError, OSError, ImageCms.PyCMSError):  # no profile, or one for other colours
         pass
     return image.convert("RGB"), changes
 
 
 @contextmanager
 def _decoding() -> Iterator[None]:
-    """Turns what Pillow raises for invalid bytes into `BadImageError`."""
+    """Turns Pillow's errors for invalid bytes into `BadImageError`."""
     try:
         yield
-    except UnidentifiedImageError as error:  # its text has the address of an object
-        raise BadImageError("it is no image that Pillow knows") from error
+    except UnidentifiedImageError as error:  # its text contains an object's address
+        raise BadImageError("Pillow does not recognize the format") from error
     except (OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError) as error:
         raise BadImageError(str(error) or type(error).__name__) from error
 
@@ -154,7 +154,7 @@ def _psnr(first: Image.Image | None, second: Image.Image) -> float:
 
 
 def _decode_ms(images: Sequence[bytes]) -> float:
-    """Returns the mean time to decode an image as a server does, the fastest of three decodes."""
+    """Returns the mean time to decode an image as a server does, each the fastest of three."""
     seconds = 0.0
     for image in map(tf.constant, images):
         with suppress(tf.errors.InvalidArgumentError):  # CMYK, for example

@@ -1,4 +1,4 @@
-"""The options of a pack that decide its bytes, and the part of it that one process does."""
+"""The options of a pack that decide its bytes, and the part that one command packs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZE = TypeAdapter[int](Annotated[ByteSize, Field(gt=0)])
 
 
 class OnBad(str, Enum):
-    """What becomes of a sample that cannot be read, or of an image that cannot be decoded."""
+    """The treatment of unreadable samples and undecodable images."""
 
     RAISE = "raise"
     SKIP = "skip"
@@ -27,7 +27,7 @@ class OnBad(str, Enum):
 
 
 class PackOptions(Options):
-    """What decides the bytes of a pack, besides its source."""
+    """The options that decide the bytes of a pack, besides its source."""
 
     name: str | None = option(
         None, "Prefix of the shards' names. Default: the pipeline's name.", metavar="NAME"
@@ -74,7 +74,7 @@ class PackOptions(Options):
         try:
             return _SIZE.validate_python(self.shard_size)
         except ValidationError:
-            text = f"--shard-size {self.shard_size!r} is not a size; give, for example, 256MiB"
+            text = f"--shard-size {self.shard_size!r} is not a size; give one such as 256MiB"
             raise ConfigError(text) from None
 
     def reduces(self, field: str) -> bool:
@@ -83,7 +83,7 @@ class PackOptions(Options):
 
 
 class Work(Options):
-    """What this command does of a pack, which does not change its bytes."""
+    """This command's share of the work, which does not change the bytes."""
 
     workers: int | None = option(None, "Number of processes. Default: the number of CPUs.", min=1)
     part: str | None = option(
@@ -96,7 +96,7 @@ class Work(Options):
 
 
 class Location(NamedTuple):
-    """The definition of a source, which each process opens by itself."""
+    """The definition of a source, which each process opens itself."""
 
     file: str
     """A YAML file, or `module:attr`."""
@@ -104,7 +104,7 @@ class Location(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The shards that this command packs: each whose number is `number` modulo `of`."""
+    """The shards that this command packs: those whose number modulo `of` is `number`."""
 
     number: int = 0
     of: int = 1
@@ -114,12 +114,12 @@ class Part(NamedTuple):
 
 
 def find_part(text: str | None, parts: int | None, environment: Mapping[str, str]) -> Part:
-    """Returns the part of `--part I/N`, of a Kubernetes Job with `--parts`, or of a Slurm array; by
-    default all. Raises `ConfigError`."""
+    """Returns the part given by `--part I/N`, a Kubernetes Job with `--parts`, or a Slurm array; by
+    default all shards. Raises `ConfigError`."""
     if text is not None:
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if not match or int(match[1]) >= int(match[2]):
-            raise ConfigError(f"--part {text!r} is not a part; give I/N with I from 0 to N-1: 0/4")
+            raise ConfigError(f"--part {text!r} is not I/N with I from 0 to N-1, such as 0/4")
         return Part(int(match[1]), int(match[2]))
     if tasks := int(environment.get("SLURM_ARRAY_TASK_COUNT", 0)):
         task, first, step = (
@@ -132,7 +132,7 @@ def find_part(text: str | None, parts: int | None, environment: Mapping[str, str
     index = environment.get("JOB_COMPLETION_INDEX", "")
     if not index.isdigit() or int(index) >= parts:
         raise ConfigError(
-            f"--parts {parts}: JOB_COMPLETION_INDEX is {index!r}, not 0 to {parts - 1}; it is set "
-            "in an Indexed Job of Kubernetes with as many completions; else give --part I/N"
+            f"--parts {parts}: JOB_COMPLETION_INDEX is {index!r}, not 0 to {parts - 1}; run an "
+            "Indexed Job of Kubernetes with as many completions, or give --part I/N"
         )
     return Part(int(index), parts)

@@ -1,4 +1,4 @@
-"""The plan of a pack: which samples each shard has, decided before any work."""
+"""The plan of a pack: the samples of each shard, decided before any work."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from infeed_tools.pack.options import Location, PackOptions
 from infeed_tools.pack.reader import SampleReader
 
 PLAN = "infeed-pack.plan.json"
-"""The file by which commands find out that they write the same pack."""
+"""The file by which commands check that they write the same pack."""
 
 _LOOKED_AT = 64
-"""Samples by which sizes are estimated, spread over the source."""
+"""Samples, spread over the source, from which sizes are estimated."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,20 @@ class Plan:
     location: Location
     options: PackOptions
     identity: str
-    """The source's."""
+    """The identity of the source."""
     samples: int
-    """The source's."""
+    """Samples of the source."""
     fields: tuple[Field, ...]
     per_shard: int
     root: str
-    """The folder of the source's files on this host, which their names do not begin with."""
+    """The folder of the source's files on this host, which recorded names leave out."""
 
     @property
     def shards(self) -> int:
         return -(-self.samples // self.per_shard)
 
     def name(self, shard: int | None) -> str:
-        """Returns the name of a shard's file; None: the glob of all."""
+        """Returns the name of a shard's file; for None, the glob of all."""
         number = "*" if shard is None else f"{shard:05}"
         return f"{self._name}-{number}-of-{self.shards:05}.tfrecord"
 
@@ -67,11 +67,11 @@ class Plan:
         return [int(index) for index in order]
 
     def below(self, path: str) -> str:
-        """Returns a file of the source without its root: hosts may mount the data elsewhere."""
+        """Returns a source file's path without the root: hosts may mount the data elsewhere."""
         return path.removeprefix(f"{self.root}/") if self.root else path
 
     def document(self) -> dict[str, Any]:
-        """Returns what decides the bytes, as JSON has it."""
+        """Returns all that decides the bytes, for JSON."""
         options = self.options.model_dump(mode="json", exclude={"shard_size", "on_error"})
         return {
             "version": 1,
@@ -86,15 +86,15 @@ class Plan:
         return digest(self.document())
 
     def claim(self, destination: Destination) -> None:
-        """Writes the plan. Raises `ConfigError` if the destination has another one's shards."""
+        """Writes the plan. Raises `ConfigError` if the destination holds another pack."""
         mine = to_json(self.document())
         content = destination.read(PLAN)
         if content is None:
             destination.write(PLAN, mine)
         elif content != mine:
             raise ConfigError(
-                f"{destination.path} has another pack: {_difference(content, mine)}; name an "
-                "empty DEST, or give the source and options of that pack",
+                f"{destination.path} has another pack: {_difference(content, mine)}; give an "
+                "empty DEST, or the source and options of that pack",
                 file=destination.path_of(PLAN),
             )
 
@@ -106,26 +106,26 @@ class Plan:
 def make_plan(
     reader: SampleReader, location: Location, options: PackOptions
 ) -> tuple[Plan, Looked]:
-    """Returns the plan for a source, and the images that were looked at for it, reduced. Raises
+    """Returns the plan for a source, and the reduced images from which it was estimated. Raises
     `ConfigError`, also for options that do not fit the source."""
     total = len(reader.source)
     indices = sorted({n * (total - 1) // (_LOOKED_AT - 1) for n in range(_LOOKED_AT)})
-    # A bad sample is not one to look at; whether it ends the pack is decided when it is its turn.
+    # Bad samples are left out here; whether one ends the pack is decided in its turn.
     looked = [values for _, values in reader.samples(indices) if not isinstance(values, str)]
     fields = fields_of(reader.specs, looked)
     _check(fields, options)
     mean_bytes, images = _look(looked, fields, options)
     by_size = max(1, int(options.shard_bytes() / mean_bytes))
     files = [reader.source.provenance(index).file.split("/")[:-1] for index in indices]
-    root = "/".join(os.path.commonprefix(files))  # noqa: RUF071 - of lists, so whole parts
+    root = "/".join(os.path.commonprefix(files))  # noqa: RUF071 - lists: whole parts
     decided = (location, options, reader.source.identity, total, tuple(fields))
     return Plan(*decided, options.samples_per_shard or by_size, root), images
 
 
 def to_json(document: Any) -> bytes:
-    """Returns JSON for people too, the same for the same document."""
+    """Returns readable JSON, the same for the same document."""
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    return text.encode(errors="surrogatepass")  # of names that are no UTF-8
+    return text.encode(errors="surrogatepass")  # for names that are not UTF-8
 
 
 def digest(document: Any) -> str:
@@ -136,7 +136,7 @@ def digest(document: Any) -> str:
 def _look(
     samples: Sequence[Values], fields: Sequence[Field], options: PackOptions
 ) -> tuple[float, Looked]:
-    """Returns the mean size of samples when packed, and their images, as they are and reduced."""
+    """Returns the mean size of packed samples, and their images, before and after reduction."""
     images: Looked = []
     total = 0
     for field, value in ((field, values[field.name]) for values in samples for field in fields):
@@ -151,21 +151,21 @@ def _look(
 def _check(fields: Sequence[Field], options: PackOptions) -> None:
     if options.restart_markers and not options.short_side:
         raise ConfigError(
-            "--restart-markers: without --short-side no image is encoded; give it, or leave "
-            "--restart-markers out"
+            "--restart-markers: no image is encoded without --short-side; give that, or omit "
+            "--restart-markers"
         )
     images = [field.name for field in fields if field.image]
     if options.short_side and not images:
-        raise ConfigError("--short-side: the source has no field of JPEGs or PNGs; leave it out")
+        raise ConfigError("--short-side: the source has no field of JPEGs or PNGs; omit it")
     for name in set(options.field or ()).difference(images):
         raise ConfigError(
-            f"--field {name!r}: no such field of images; available: {', '.join(images)}"
+            f"--field {name!r}: there is no such field of images; available: {', '.join(images)}"
         )
 
 
 def _difference(content: bytes, mine: bytes) -> str:
-    """Returns the first line that differs; two hashes would say nothing. The number of samples in a
-    shard follows from other options."""
+    """Returns the first line that differs, preferably not the number of samples in a shard, which
+    follows from other options; differing hashes would tell nothing."""
     lines = zip_longest(*(text.decode(errors="replace").split("\n") for text in (content, mine)))
     differing = [pair for pair in lines if pair[0] != pair[1]]
     there, here = min(differing, key=lambda pair: '"samples_per_shard"' in (pair[0] or ""))

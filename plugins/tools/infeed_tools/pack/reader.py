@@ -1,4 +1,4 @@
-"""The samples of a source, or of a shard as it is served: read and parsed, bad ones noted."""
+"""The samples of a source, read and parsed, with the problems of bad ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READ_AT_ONCE = 32
 
 
 class SampleReader:
-    """Reads the samples of a source, after transforms."""
+    """Reads the samples of a source and applies transforms."""
 
     def __init__(self, source: Source, transforms: Sequence[Transform] = ()) -> None:
         steps = sample_function(source, [*enumerate(transforms)])
@@ -36,7 +36,7 @@ class SampleReader:
         }
 
     def samples(self, indices: Iterable[int]) -> Iterator[tuple[int, Values | str]]:
-        """Yields the samples with their ids, of a bad one its problem. Raises `SourceError`."""
+        """Yields ids with samples, or with the problem of a bad one. Raises `SourceError`."""
         left = iter(indices)
         while chunk := list(islice(left, _READ_AT_ONCE)):
             yield from self._read(chunk)
@@ -65,7 +65,7 @@ class SampleReader:
 def open_reader(
     location: Location, options: PackOptions, progress: ProgressCallback | None = None
 ) -> SampleReader:
-    """Opens a pack's source. Raises `SourceError`, and `ConfigError` for one without an index."""
+    """Opens a pack's source. Raises `SourceError`, and `ConfigError` if it has no index."""
     pipelines = load(location.file)
     with located(pipelines, location.pipeline):
         keep_damaged = options.on_error is not OnBad.RAISE

@@ -1,4 +1,4 @@
-"""The run of a pack: shards over processes, and the manifest of all."""
+"""The run of a pack: shards, divided over processes, and the manifest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from infeed_tools.pack.reader import SampleReader
 from infeed_tools.pack.work import pack_shard, read_sidecar
 
 MANIFEST = "infeed-pack.json"
-"""The file that is written when all shards are finished."""
+"""The file that is written once all shards are finished."""
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Run:
     reader: SampleReader
     workers: int
     advance: Callable[[int], object]
-    """A function that gets the number of samples of each finished shard."""
+    """A function that takes the number of samples in each finished shard."""
 
     def pack(self, part: Part) -> dict[str, Any] | None:
-        """Packs what is left of a part. Returns the manifest, which it writes, if all parts are
-        finished; else None."""
+        """Packs the unfinished shards of a part. If all parts are finished then, writes and returns
+        the manifest; otherwise returns None."""
         shards = part.shards(self.plan.shards)
         finished = self._finished(shards)
         left = [shard for shard in shards if shard not in finished]
@@ -53,11 +53,11 @@ class Run:
         return manifest
 
     def _pack(self, shards: Sequence[int]) -> None:
-        """Packs shards, over the workers where there are several."""
+        """Packs shards, in workers if there are several."""
         count = min(self.workers, len(shards))
         with ExitStack() as stack:
             if count > 1:
-                # Pickled, for a worker imports what it reads.
+                # Pickled here, because reading the pickle imports its modules.
                 argument = pickle.dumps((self.plan, self.destination))
                 pool = WorkerPool("pack", count, "infeed_tools.pack.worker:handle", argument)
                 stack.callback(pool.close)
@@ -70,12 +70,12 @@ class Run:
                     self.advance(len(self.plan.range(shard)))
             except WorkerEndedError as error:
                 raise ConfigError(
-                    f"a worker process ended with {error}; if memory is short, give fewer "
-                    "--workers; the same command continues"
+                    f"a worker process ended with {error}; run the same command again to continue, "
+                    "with fewer --workers if memory is short"
                 ) from error
 
     def _finished(self, shards: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """Returns the sidecars of the shards that are finished."""
+        """Returns the sidecars of the finished shards."""
         with ThreadPoolExecutor(16) as pool:
             read = pool.map(partial(read_sidecar, self.plan, self.destination), shards)
             found = zip(shards, read, strict=True)
@@ -85,7 +85,7 @@ class Run:
 def _write_manifest(
     plan: Plan, destination: Destination, sidecars: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Writes the manifest of finished shards, and returns it."""
+    """Writes and returns the manifest of finished shards."""
     changes = sum((Counter(sidecar["changes"]) for sidecar in sidecars), Counter[str]())
     manifest = {
         **plan.document(),
@@ -96,7 +96,7 @@ def _write_manifest(
         "shards": [{k: v for k, v in sidecar.items() if k != "pack"} for sidecar in sidecars],
     }
     if not manifest["samples"]:
-        raise ConfigError("each sample is bad, so that the pack has none; see --on-error")
-    with suppress(FileNotFoundError):  # another command has written the same, and removed this
+        raise ConfigError("all samples are bad, so the pack would be empty; see --on-error")
+    with suppress(FileNotFoundError):  # another command has written the same and removed this
         destination.write(MANIFEST, to_json(manifest))
     return manifest

@@ -1,4 +1,4 @@
-"""The shards: how samples are written as TFRecords, and the YAML that serves them."""
+"""The shards: samples as TFRecords, and the YAML that serves them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_shard(path: Path, fields: Sequence[Field], samples: Iterable[Values]) 
             file.write(length + struct.pack("<I", length_crc) + record + struct.pack("<I", crc))
             lengths.append(len(record))
             crcs.append(crc)
-    # No record is damaged: the index is also one of verified data.
+    # No record is damaged, so this is also the index of verified data.
     none = np.zeros(0, np.int64)
     return FileRecords(np.array(lengths, np.uint32), np.array(crcs, np.uint32), none)
 

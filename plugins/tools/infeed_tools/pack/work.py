@@ -1,4 +1,4 @@
-"""The work on one shard: packing it, in any process, on any host, with the same bytes."""
+"""The work on one shard, which gives the same bytes in any process on any host."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from infeed_tools.pack.reader import SampleReader
 from infeed_tools.pack.shards import write_shard
 
 _SIDECAR_SUFFIX = ".json"
-"""End of the name of the file that is written last, when a shard is finished."""
+"""Ending of the file that is written last, when a shard is finished."""
 
 _ORIGINS_SUFFIX = ".origins.gz"
-"""End of the name of a shard's list of original samples: a line of id, file and byte for each."""
+"""Ending of a shard's list of original samples, with a line of id, file and byte for each."""
 
 
 @dataclass
 class Report:
-    """What is noted of a shard's samples."""
+    """Notes about a shard's samples."""
 
     skipped: list[dict[str, Any]] = field(default_factory=list)
     kept: list[dict[str, Any]] = field(default_factory=list)
@@ -40,8 +40,8 @@ class Report:
 
 
 def read_sidecar(plan: Plan, destination: Destination, shard: int) -> dict[str, Any] | None:
-    """Returns the sidecar of a finished shard; None for one that is not, or of another pack, or
-    whose bad samples have another `on_error`."""
+    """Returns the sidecar of a finished shard; None if it is unfinished, belongs to another pack,
+    or treats bad samples by another `on_error`."""
     name = plan.name(shard)
     try:
         sidecar: dict[str, Any] = json.loads(destination.read(name + _SIDECAR_SUFFIX) or b"{}")
@@ -58,7 +58,7 @@ def pack_shard(
 ) -> dict[str, Any]:
     """Writes a shard and the files beside it; returns its sidecar."""
     if reader.source.identity != plan.identity:
-        text = "the source changed while it was packed; restore it, or pack it as it is now into an"
+        text = "the source changed while it was packed; restore it, or pack the changed one into an"
         raise SourceError(f"{text} empty DEST", fault="changed")
     name, report = plan.name(shard), Report()
     try:
@@ -81,7 +81,7 @@ def pack_shard(
         destination.write(name + INDEX_SUFFIX, packed_records(records, size))
         destination.write(name + _SIDECAR_SUFFIX, to_json(sidecar))
     except FileNotFoundError:
-        # Another command has finished all shards, this one too, and removed the file.
+        # Another command has finished all shards, including this one, and removed the file.
         if (found := read_sidecar(plan, destination, shard)) is None:
             raise
         return found
@@ -89,7 +89,7 @@ def pack_shard(
 
 
 def _samples(plan: Plan, reader: SampleReader, shard: int, report: Report) -> Iterator[Values]:
-    """Yields the samples of a shard, with images reduced, and notes them. Raises `SampleError` for
+    """Yields the samples of a shard, with reduced images, and notes them. Raises `SampleError` for
     a bad one that is neither skipped nor kept."""
     on_error = plan.options.on_error
     for index, sample in reader.samples(plan.order(shard)):
@@ -121,7 +121,7 @@ def _file_hash(path: Path) -> str:
 
 
 def _reduce(plan: Plan, values: dict[str, Any], report: Report) -> tuple[str, str]:
-    """Reduces the images of a sample; returns the field of a bad one, and what is wrong with it."""
+    """Reduces the images of a sample; returns the field and the problem of a bad one."""
     bad = ("", "")
     for name in [one.name for one in plan.fields if one.image and plan.options.short_side]:
         try:

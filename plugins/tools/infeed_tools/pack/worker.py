@@ -13,13 +13,13 @@ from infeed_server.imports import loading_tensorflow
 
 
 def handle(pickled: bytes) -> Callable[[Any], Any]:
-    """Returns the function of a worker. Its first call opens the source: an error is an answer."""
-    atexit.register(os._exit, 0)  # nothing is left to end, and TensorFlow's modules take seconds
+    """Returns a worker's function. Its first call opens the source, so that errors are answers."""
+    atexit.register(os._exit, 0)  # there is nothing to clean up, and TensorFlow takes seconds
 
     @cache
     def opened() -> Callable[[Any], Any]:
-        with loading_tensorflow():  # by what follows
-            plan, destination = pickle.loads(pickled)  # noqa: S301 - of the own process
+        with loading_tensorflow():  # the imports below load it
+            plan, destination = pickle.loads(pickled)  # noqa: S301 - infeed's own
             from infeed_tools.pack.reader import open_reader  # noqa: PLC0415
             from infeed_tools.pack.work import pack_shard  # noqa: PLC0415
         return partial(pack_shard, plan, destination, open_reader(plan.location, plan.options))

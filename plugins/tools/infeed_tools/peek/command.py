@@ -26,12 +26,12 @@ from infeed_tools.peek.contact_sheet import label_text, row_count, write_sheet
 _MAX_SAMPLE_IDS = 16
 
 _MAX_STEP = 1 << 40
-"""Its position in a cursor, for any batch size, is below 2^63."""
+"""Largest step: with any batch size, its position in a cursor is below 2^63."""
 
 
 @dataclass(frozen=True)
 class PeekOptions:
-    """The options, as they are given."""
+    """The options of the command line."""
 
     batch_size: int | None = option(None, "Slots of a batch. Default: the pipeline's.")
     seed: int | None = option(None, SEED)
@@ -121,7 +121,7 @@ def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> No
 
 def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:
     document = spec_to_json(feed.spec)
-    # The zeros of empty slots are in no sample.
+    # The zeros in empty slots belong to no sample.
     slots = batch.mask if batch.mask.any() else slice(None)
     for field in document["fields"]:
         values = batch[field["name"]][slots]

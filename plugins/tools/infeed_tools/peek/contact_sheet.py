@@ -1,4 +1,4 @@
-"""Contact sheet: the images of a batch in a grid, each above its sample id, label and position."""
+"""Contact sheet: a grid of a batch's images, each above its sample id, label and position."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_IMAGES = 64
-"""Images on the sheet: of a larger batch, it has the first."""
+"""Images on the sheet, the first of a larger batch."""
 
 _IMAGES_PER_ROW = 8
 _MIN_WIDTH = 64
-"""Pixels: smaller images are enlarged by a whole factor, so that single pixels can be seen."""
+"""Pixels: smaller images are enlarged by a whole factor, which keeps single pixels visible."""
 
 _FONT_SIZE = 12
 _GAP = 4
@@ -36,7 +36,7 @@ def write_sheet(path: Path, batch: Batch, spec: PipelineSpec) -> None:
     """Writes the pictures of a batch, for the option `--png`. Raises `InvalidRequestError`, and
     `MissingExtraError`."""
     try:
-        # The extension does not matter: what is written is a PNG.
+        # Always a PNG, regardless of the extension.
         contact_sheet(batch, spec).save(path, format="PNG")
     except ImportError:
         raise MissingExtraError("--png needs Pillow: pip install 'infeed[cli]'") from None
@@ -45,7 +45,7 @@ def write_sheet(path: Path, batch: Batch, spec: PipelineSpec) -> None:
 
 
 def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
-    """Draws the picture that others are targets of, with these, or the first field that has images.
+    """Draws the picture that has targets, with the targets, or else the first field of images.
     Raises `InvalidRequestError` if there is none."""
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - not in the light install
 
@@ -54,8 +54,8 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
     if name is None:
         raise InvalidRequestError(
             "--png: no field has images of 1, 3 or 4 channels; fields: "
-            f"{', '.join(map(str, spec.element_spec))}; leave out --png, or add decode_image to "
-            "the pipeline"
+            f"{', '.join(map(str, spec.element_spec))}; omit --png, or add decode_image to the "
+            "pipeline"
         )
     pixels = to_uint8(batch[name][:MAX_IMAGES])
     height, width = pixels.shape[1:3]
@@ -87,7 +87,7 @@ def _caption(batch: Batch, spec: PipelineSpec, slot: int) -> str:
     """Returns the lines below an image."""
     if not batch.mask[slot]:
         return "empty slot"
-    # A dataset that makes batches itself counts one position for each.
+    # A dataset that makes its own batches counts one position for each.
     position = batch.start if spec.batch_stride else batch.start + slot
     lines = [f"sample {batch.sample_ids[slot]}", f"position {position}"]
     counts = {f"{target.field}_count": target.field for target in spec.targets}
@@ -100,7 +100,7 @@ def _caption(batch: Batch, spec: PipelineSpec, slot: int) -> str:
 
 
 def row_count(batch: Batch, spec: PipelineSpec, name: str, slot: int) -> int | None:
-    """Returns the rows of a field that has one for each box, without the zeros behind them."""
+    """Returns the number of a field's rows, one per box, without the padding; None for others."""
     for target in spec.targets:
         count = batch.get(f"{target.field}_count")
         if count is not None and batch[name].shape[1:] == batch[target.field].shape[1:2]:
@@ -109,8 +109,8 @@ def row_count(batch: Batch, spec: PipelineSpec, name: str, slot: int) -> int | N
 
 
 def label_text(value: Any, names: Sequence[str] = (), rows: int | None = None) -> str:
-    """Returns a label as text, with its name; of a one-hot vector the class, of one with shares the
-    largest, of `rows` those."""
+    """Returns a label as text, with its name: the class of a one-hot vector, the largest shares of
+    a mixed one, or the labels of the first `rows`."""
     if rows is not None:
         return f"[{', '.join(label_text(one, names) for one in value[:rows])}]"
     label = np.asarray(value)

@@ -17,10 +17,10 @@ _COLOURS = np.array(
     [[230, 25, 75], [60, 220, 75], [0, 130, 255], [255, 225, 25], [245, 130, 48], [145, 30, 180],
      [70, 240, 240], [240, 50, 230], [210, 245, 60], [250, 190, 212]], np.uint8
 )  # fmt: skip
-"""Of classes, by their numbers; behind the last comes the first again."""
+"""Colours of classes by number, repeated after the last."""
 
 _DOT = 2
-"""Pixels from the middle of a dot to its edge."""
+"""The radius of a dot in pixels."""
 
 
 def draw_target(
@@ -31,8 +31,8 @@ def draw_target(
     scale: int,
     names: Sequence[str] = (),
 ) -> Image:
-    """Returns a picture, which is `scale` times as large as in the batch, with a target of it, and
-    the `names` of the classes of its boxes."""
+    """Returns a picture, `scale` times as large as in the batch, with a target drawn on it, and the
+    class `names` of its boxes."""
     from PIL import ImageDraw  # noqa: PLC0415 - not in the light install
 
     values = np.asarray(batch[target.field][slot])
@@ -63,7 +63,7 @@ def draw_target(
 
 
 def _with_mask(picture: Image, mask: Array, scale: int) -> Image:
-    """Mixes the colours of classes other than 0 into the pixels."""
+    """Blends the colours of classes other than 0 into the pixels."""
     from PIL import Image as image  # noqa: N813, PLC0415
 
     classes = np.repeat(np.repeat(mask.reshape((*mask.shape[:2], -1))[..., 0], scale, 0), scale, 1)
@@ -81,7 +81,7 @@ def _corners(boxes: Array, format_: str) -> Any:
 
 
 def _labels(batch: Batch, slot: int) -> list[int]:
-    """Returns the number of each box: of its class, if there is a label."""
+    """Returns a number for each box: its class, if there are labels, or its index."""
     labels = np.asarray(batch["label"][slot]) if "label" in batch else np.zeros(0)
     is_row = labels.ndim == 1 and labels.dtype.kind in "iu"
     return [*map(int, labels)] if is_row else [*range(1024)]

@@ -1,1 +1,1 @@
-"""Profiles of pipelines: what each stage costs, what this host can serve, where to look."""
+"""The tool `infeed profile`: the cost of each stage, this host's rate, and advice."""

@@ -18,7 +18,7 @@ from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
 INTERRUPTED_STATUS = 130
-"""The exit status after Ctrl-C, like that of a process ended by SIGINT."""
+"""The exit status after Ctrl-C, that of a process ended by SIGINT."""
 
 
 app = typer.Typer()
@@ -88,7 +88,7 @@ def profile(
     def show_step(step: str) -> None:
         print_lines(console, f"profile of {pipeline}: {step}")
 
-    # What the user's code prints is not the result.
+    # The user's code may print, and standard output is for the result.
     with redirect_stdout(sys.stderr), exit_after_interrupt(partial(show, complete=False)):
         try:
             load_tensorflow()

@@ -1,4 +1,4 @@
-"""The figures of a profile: costs of stages, and the report of the whole pipeline's run."""
+"""The figures of a profile: the costs of stages, and the report on a run of the whole pipeline."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 from infeed.shared.report import ServerReport
 
 Kind = Literal["read", "map", "parse", "cache", "transform", "batch", "encode", "finish"]
-"""A stage: reading the source, functions in Python where it is read, parsing, reading the `cache`,
-a transform in the graph, building batches, encoding messages, and a transform of the trainer."""
+"""A stage: reading the source, Python functions where it is read, parsing, reading the `cache`, a
+transform in the graph, building batches, encoding messages, or a transform at the trainer."""
 
 
 class Cost(NamedTuple):
-    """Seconds per sample: of CPU time, and of wall time with all cores at work."""
+    """Seconds per sample: CPU time, and wall time with all cores at work."""
 
     cpu: float
     elapsed: float
@@ -22,7 +22,7 @@ class Cost(NamedTuple):
         return Cost(self.cpu * share, self.elapsed * share)
 
     def minus(self, other: Cost) -> Cost:
-        """Returns what is left of a cost after another; never negative."""
+        """Returns the cost without another one, never negative."""
         return Cost(max(0.0, self.cpu - other.cpu), max(0.0, self.elapsed - other.elapsed))
 
 
@@ -34,44 +34,44 @@ class Stage:
     name: str
     cost: Cost
     bytes_in: float
-    """Bytes of a sample before it, on average."""
+    """Mean bytes of a sample before it."""
     bytes_out: float
     ordinal: int | None = None
-    """Number of the transform in the definition; of a fused one, the last number."""
+    """Index of the transform in the definition, the last one of fused transforms."""
     cached: bool = False
-    """Whether it stands before `cache`, and so runs in the first epoch alone."""
+    """Whether it comes before `cache`, and so runs only in the first epoch."""
     cacheable: bool = False
-    """Whether its results are the same in every epoch, and of a fixed size."""
+    """Whether its results are the same in every epoch and have a fixed size."""
 
     @property
     def label(self) -> str:
-        """The name; of a transform with its number in the definition."""
+        """The name, after the index in the definition if it is a transform."""
         return self.name if self.ordinal is None else f"{self.ordinal}: {self.name}"
 
 
 @dataclass
 class Profile:
-    """All that a profile has measured so far, so that Ctrl-C loses nothing."""
+    """All figures measured so far, so that Ctrl-C loses nothing."""
 
     name: str
     cores: int
     batch_size: int = 0
     source_kind: str = ""
     source_samples: int = 0
-    """Samples of the source; 0: unknown."""
+    """Samples of the source; 0 if unknown."""
     samples: int = 0
-    """Samples that the stages were measured on."""
+    """Samples on which the stages were measured."""
     bad_samples: int = 0
-    """Samples that could not be read or transformed, which were left out."""
+    """Samples left out because they could not be read or transformed."""
     bad_example: str = ""
-    """The error of the first of them."""
+    """The error of the first bad sample."""
     stages: list[Stage] = field(default_factory=list)
     decoder: str = ""
-    """Which decoder makes the pictures, and why."""
+    """The decoder of the pictures, and the reason for it."""
     run: ServerReport | None = None
-    """The whole pipeline, run as a server runs it, after a warm-up, always with requests."""
+    """The report on the whole pipeline, run like a server's after a warm-up, with requests."""
     wire_bytes: float | None = None
-    """Bytes of a sample on the wire, on average; None: unknown."""
+    """Mean bytes of a sample on the wire; None if unknown."""
 
     @property
     def server_stages(self) -> list[Stage]:

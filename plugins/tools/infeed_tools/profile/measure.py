@@ -1,4 +1,4 @@
-"""The profile of a pipeline: it is planned as a server does, and measured without trainers."""
+"""The profile of a pipeline: planned as on a server, and measured without trainers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from infeed_tools.profile.figures import Profile
 from infeed_tools.profile.stages import OnStep, StageProfile
 
 _WARM_BATCHES = 16
-"""Batches before the measurement: fewer would count what was made while the graph was started."""
+"""Batches before the measurement: with fewer, it would include batches made during the start."""
 
 Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
-"""A function that returns a context in which the files of a pipeline are indexed."""
+"""A function that returns a context for indexing the files of a pipeline, by its name."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure. `seconds` is the length of the whole run; a stage takes a tenth."""
+    """Options of the measurement. The whole run takes `seconds`; a stage, a tenth of that."""
 
     seconds: float = 5.0
     samples: int = 64
@@ -50,9 +50,9 @@ def measure(
     opening: Opening,
     on_step: OnStep = lambda _: None,
 ) -> None:
-    """Measures the pipeline; adds each figure to `profile` as soon as it is known. Calls `on_step`
-    with the name of what is measured next, from the opened source on. Raises the errors of a server
-    that plans the pipeline, and `SampleError` where no sample is good."""
+    """Measures the pipeline; adds each figure to `profile` as soon as it is known. Once the source
+    is open, calls `on_step` with the name of each measurement. Raises the errors of planning on a
+    server, and `SampleError` if no sample is good."""
     profile.cores = cgroup.cpu_count()
     profile.source_kind = definition.source.kind
     definition = _with_batch_size(definition, options.batch_size)
@@ -62,7 +62,7 @@ def measure(
         decoder = _measure_stages(profile, definition, options, opening, on_step)
     on_step("the whole pipeline")
     if is_indexed:
-        # Bad samples are left out and not logged, and each sample is made as in the first epoch.
+        # Leaves out bad samples without logging them, and makes each sample as in the first epoch.
         transforms = tuple(step for step in definition.transforms if not isinstance(step, Cache))
         changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": transforms}
         definition = definition.model_copy(update=changes)
@@ -81,7 +81,7 @@ def measure(
 def _measure_stages(
     profile: Profile, definition: Pipeline, options: Options, opening: Opening, on_step: OnStep
 ) -> str:
-    """Returns the decoder of what was measured."""
+    """Measures the stages; returns the decoder in use."""
     with opening(profile.name) as on_open:
         source = definition.open(on_open)
     with ExitStack() as stack:
@@ -99,15 +99,15 @@ def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:
     if size is None:
         return definition
     if definition.batch is None:
-        raise ConfigError("batch: the elements of the dataset are batches; leave out --batch-size")
+        raise ConfigError("--batch-size: the elements of the dataset are already batches; omit it")
     batch = definition.batch.model_copy(update={"size": size})
     return definition.model_copy(update={"batch": batch})
 
 
 def _run_engine(engine: Engine, seconds: float) -> ServerReport:
-    """Runs an engine for some seconds, as if it sent its batches, and returns its report. The
-    warm-up is a quarter of the time, and a few batches at least: tf.data chooses its parallelism
-    meanwhile. Bad samples should be substituted: else the first ends the run."""
+    """Runs an engine for some seconds as if it sent its batches; returns its report. A quarter of
+    the time, and at least a few batches, is warm-up, in which tf.data chooses its parallelism. The
+    engine should substitute bad samples: otherwise the first one ends the run."""
     batches = dry_run(engine, engine.spec.batch_size, _requests(engine))
     reports, name = PipelineReports(), engine.spec.name
     reports.watch(name, engine)
@@ -130,12 +130,12 @@ def _requests(engine: Engine) -> Iterator[Request]:
 
 
 _IN_FLIGHT = 8
-"""Requests that are under way: fewer than the engine reads ahead would let it wait."""
+"""Requests in progress: if fewer than the engine reads ahead, it would wait."""
 
 
 def dry_run(engine: Engine, slots: int, requests: Iterable[Request]) -> Generator[None]:
-    """Answers requests for batches of this number of slots; yields when each is encoded. Raises the
-    errors of the engine. Requests behind the end of the data are not allowed."""
+    """Answers requests for batches of this number of slots; yields after encoding each. Raises the
+    errors of the engine. No request may lie beyond the end of the data."""
     spec = engine.spec
     with closing(engine.open(slots, 0, Trainer())) as session:
         session.set_batch_bytes(slots * sum(field.sample_bytes or 0 for field in spec.wire_spec))

@@ -1,4 +1,4 @@
-"""The samples of a profile: a few real ones, kept in memory after each transform, and timed."""
+"""The samples of a profile: a few real ones, timed and kept in memory after each transform."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from infeed_tools.profile.figures import Cost
 _MIN_ROUNDS = 3
 
 _MIN_ROUND_SECONDS = 0.05
-"""Length of a round: shorter ones are in the error of the clocks and of the scheduler."""
+"""Length of a round: shorter ones are within the error of clocks and scheduler."""
 
 
 def median_cost(run: Callable[[], int], seconds: float) -> Cost:
-    """Calls `run`, which returns its number of samples, for some seconds; returns the medians.
-    The first call is a warm-up."""
+    """Calls `run`, which returns its number of samples, for some seconds; returns the median cost
+    per sample. The first call is a warm-up."""
     run()
     costs: list[Cost] = []
     end = time.perf_counter() + seconds
@@ -42,8 +42,8 @@ def median_cost(run: Callable[[], int], seconds: float) -> Cost:
 
 
 def reading_cost(read: Callable[[Array], int], batches: Iterator[Array], seconds: float) -> Cost:
-    """Reads batches with the threads of the engine; `read` returns how many samples were good. The
-    CPU time includes worker processes."""
+    """Reads batches with as many threads as the engine; `read` returns its number of good samples.
+    The CPU time includes worker processes."""
     count = 0
     cpu, begin = cpu_seconds(), time.perf_counter()
     with ThreadPoolExecutor(READ_THREADS, "infeed-profile-read") as pool:
@@ -53,17 +53,17 @@ def reading_cost(read: Callable[[Array], int], batches: Iterator[Array], seconds
 
 
 _MAX_KEPT_BYTES = 128 << 20
-"""Bytes of the samples behind one transform: with less, fewer of the large ones are measured."""
+"""Bytes of the samples kept after a transform: with less, fewer large samples are measured."""
 
 StepFunction = Callable[[Sample, tf.Tensor], Sample]
-"""(sample, key) → sample."""
+"""A function of a sample and its key that returns a sample."""
 
 
 @dataclass(frozen=True)
 class KeptSamples:
-    """Samples in TensorFlow's memory: elements are (fields, key), without the bad ones.
+    """Good samples in TensorFlow's memory, as elements (fields, key).
 
-    `count` is their number, `bytes` the mean size of one, `lost` the number of bad ones.
+    `count` is their number, `bytes` their mean size, `lost` the number of bad samples.
     """
 
     dataset: tf.data.Dataset
@@ -73,17 +73,17 @@ class KeptSamples:
 
     @classmethod
     def of_columns(cls, columns: Columns, keys: Array) -> KeptSamples:
-        """Returns columns that were read, under these keys, as samples."""
+        """Returns columns as samples with these keys."""
         return _keep(tf.data.Dataset.from_tensor_slices((dict(columns), keys)), len(keys))
 
     def after(self, function: StepFunction) -> KeptSamples:
-        """Returns the samples behind a transform."""
+        """Returns the samples after a transform."""
         made = _map(self.dataset, lambda sample, key: (function(sample, key), key))
         return _keep(made, self.count)
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all samples have one size, so that `cache` can keep them."""
+        """Whether all samples have the same size, so that `cache` can keep them."""
         specs = self.dataset.element_spec[0].values()
         return all(spec.dtype != tf.string and spec.shape.is_fully_defined() for spec in specs)
 
@@ -95,14 +95,14 @@ class KeptSamples:
         return iter(batches.with_options(_unoptimised()).as_numpy_iterator())
 
     def cost(self, function: StepFunction, seconds: float) -> Cost:
-        """Returns what a function costs in a graph with all cores, without tf.data's own part."""
+        """Returns the cost of a function in a graph on all cores, without tf.data's own part."""
         around = median_cost(self._rounds(lambda sample, _: sample), seconds / 3)
         return median_cost(self._rounds(function), seconds).minus(around)
 
     def _rounds(self, function: StepFunction) -> Callable[[], int]:
-        """Returns a function that applies another to all samples, and returns their number."""
+        """Returns a function that applies `function` to all samples and returns their number."""
         made = _map(self.dataset.repeat(), function, num_parallel_calls=cgroup.cpu_count())
-        # A map of its own: TensorFlow leaves out what a function makes and does not return.
+        # A separate map: in the same function, TensorFlow would drop the unused results.
         taken = _map(made.ignore_errors(), lambda _: tf.constant(0, tf.uint8))
         iterator = iter(taken.batch(self.count).with_options(_unoptimised()))
         return lambda: len(next(iterator))
@@ -116,7 +116,7 @@ def columns_bytes(columns: Columns) -> int:
 
 
 def _unoptimised() -> tf.data.Options:
-    """Returns the threads of a server; what is measured must not be optimised away."""
+    """Returns a server's options without optimisations, which would drop what is measured."""
     options = graph_options()
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
@@ -147,5 +147,5 @@ def _bytes(sample: Sample) -> tf.Tensor:
 
 
 def _map(dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any) -> tf.data.Dataset:
-    """Maps with a function as it is: this package's functions need no AutoGraph."""
+    """Maps with a function unconverted: this package's functions need no AutoGraph."""
     return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)

@@ -36,7 +36,7 @@ from infeed_tools.profile.samples import (
 _NATIVE = "native decoder"
 
 OnStep = Callable[[str], None]
-"""Takes the name of what is measured next, such as "2: resize image"."""
+"""A function that takes the name of the next measurement, such as "2: resize image"."""
 
 
 class StageProfile:
@@ -45,7 +45,7 @@ class StageProfile:
     def __init__(
         self, profile: Profile, plan: IndexedPlan, seconds: float, samples: int, on_step: OnStep
     ) -> None:
-        """Takes the seconds of a stage, and the samples to measure on."""
+        """`seconds` is the time for a stage, `samples` the number of samples to measure on."""
         self._profile = profile
         self._plan = plan
         self._seconds = seconds
@@ -56,11 +56,11 @@ class StageProfile:
         transforms = enumerate(plan.definition.transforms)
         caches = [number for number, transform in transforms if isinstance(transform, Cache)]
         self._cache = caches[0] if caches else -1
-        """The number of the `cache` step; -1: there is none."""
+        """The index of the `cache` step; -1 if there is none."""
 
     def measure(self) -> None:
         """Measures all stages on the first samples of the first epoch, without bad ones. Raises
-        `SampleError` where no sample is good, and `SourceError` for a fault of storage."""
+        `SampleError` if no sample is good, and `SourceError` for a storage fault."""
         self._on_step("samples for the stages")
         good, columns = self._reader.read(self._index)
         self._note_lost(len(self._index) - len(good), len(good))
@@ -82,10 +82,10 @@ class StageProfile:
         self._measure_sending(kept)
 
     def _measure_reading(self, raw: KeptSamples) -> None:
-        """Measures the source, and the user's functions in Python behind it."""
+        """Measures the source, and the user's Python functions after it."""
         source, slots = self._plan.source, self._profile.batch_size
         inner = source if source.behind is None else source.behind
-        # Behind the samples that were taken: the system has these in memory.
+        # After the samples read above, which the system holds in memory.
         starts = count(len(self._index), slots)
         batches = (self._order.slots(start, slots).index for start in starts)
         sizes: list[float] = []
@@ -113,7 +113,7 @@ class StageProfile:
         self, raw: KeptSamples, columns: Columns, keys: Array
     ) -> tuple[KeptSamples, KeptSamples]:
         """Measures the graph of the server, and the native decoder on `columns`. Returns the
-        samples behind it, and behind `cache`."""
+        samples after the graph and those that `cache` keeps."""
         source = self._plan.source
 
         def parse(columns: Sample, _: tf.Tensor) -> Sample:
@@ -153,7 +153,7 @@ class StageProfile:
     def _measure_native(
         self, raw: KeptSamples, columns: Columns, keys: Array
     ) -> tuple[Sequence[int], float]:
-        """Measures the native decoder. Returns the numbers of its steps, and the share of pictures
+        """Measures the native decoder. Returns the indices of its steps, and the share of pictures
         that it leaves to the graph."""
         native = self._plan.native
         if native is None:
@@ -171,7 +171,7 @@ class StageProfile:
         return native.ordinals, 1 - counts.get(DECODED, 0) / sum(counts.values())
 
     def _measure_sending(self, last: KeptSamples) -> None:
-        """Measures messages, with their checksums, and the transforms of the trainer."""
+        """Measures encoding messages, with their checksums, and the trainer's transforms."""
         slots, spec = self._profile.batch_size, self._plan.spec
         arrays = next(last.batches(slots))
         sample_ids, mask = np.arange(slots), np.ones(slots, np.bool_)
@@ -195,7 +195,7 @@ class StageProfile:
     def _add_of_batch(
         self, kind: Kind, name: str, samples: KeptSamples, run: Callable[[], object]
     ) -> None:
-        """Adds a stage that does not change the size of samples; `run` does a batch."""
+        """Adds a stage that keeps the size of samples; `run` processes a batch."""
         self._add(Stage(kind, name, self._cost_of_batch(run), samples.bytes, samples.bytes))
 
     def _add(self, stage: Stage) -> None:
@@ -223,13 +223,12 @@ class StageProfile:
             profile.bad_example = next(errors, "")
         if not count:
             raise SampleError(
-                f"all {len(self._index)} samples that were tried are bad; one: "
-                f"{profile.bad_example}"
+                f"all {len(self._index)} samples tried are bad; the first: {profile.bad_example}"
             )
 
 
 def _step_name(step: Step) -> str:
-    """Returns the name of a transform; of the user's functions, with the function."""
+    """Returns the name of a transform, with the function's name for a `map`."""
     transform = step[1]
     if isinstance(transform, Map):
         return f"{transform.name} {transform.function_name}"

@@ -16,18 +16,18 @@ from infeed_tools.profile.advice import advice, doubt
 from infeed_tools.profile.figures import Profile, Stage
 
 _MENTIONED_SHARE = 0.1
-"""Share of the cores used by other processes from which the report mentions them."""
+"""Share of the cores used by other processes above which the report mentions them."""
 
 
 def print_profile(profile: Profile, file: TextIO, *, complete: bool) -> None:
-    """Prints what was measured; unless `complete`, that it is not all."""
+    """Prints the figures, with a note if they are not `complete`."""
     out = new_console(file)
     cores = f"{profile.cores} core{'s' * (profile.cores > 1)}"
     measured = f"; stages measured on {profile.samples} samples" if profile.samples else ""
     size = f", batches of {profile.batch_size}" if profile.batch_size else ""
     print_lines(out, f"{profile.name}: {cores}{size}{measured}")
     if not complete:
-        print_lines(out, "interrupted: what was measured so far")
+        print_lines(out, "interrupted; figures so far:")
     if profile.bad_samples:
         bad = f"  bad samples, left out: {profile.bad_samples}; the first: {profile.bad_example}"
         print_lines(out, bad)
@@ -65,9 +65,9 @@ def _rates(profile: Profile) -> Iterator[str]:
     if run is None or not samples:
         return
     if not profile.stages:
-        yield "note: a dataset's transforms are inside of its function: only their sum is measured"
+        yield "note: a dataset's function contains its transforms, so only their sum is measured"
     if any(stage.cached for stage in profile.stages):
-        yield "note: the whole pipeline ran as in the first epoch; later ones take from the cache"
+        yield "note: the whole pipeline ran as in the first epoch; later ones use the cache"
     yield (
         f"measured: {samples / run.seconds:,.0f} samples/s, {run.cpu_seconds / run.seconds:.2f} of "
         f"{profile.cores} cores used, {run.cpu_seconds / samples * 1e6:,.0f} µs of CPU "
@@ -77,16 +77,16 @@ def _rates(profile: Profile) -> Iterator[str]:
         yield f"          {profile.decoder}"
     others = run.cores - run.usable_cores
     if others > _MENTIONED_SHARE * profile.cores:
-        yield f"          other processes of this host used {others:.2f} cores meanwhile"
+        yield f"          other processes on this host used {others:.2f} cores meanwhile"
     if text := doubt(profile):
         yield f"warning: unreliable figures: {text}"
-        yield "         end other programs, and run it again, or longer with --seconds"
+        yield "         end other programs and run it again, or longer with --seconds"
     for number, text in enumerate(advice(profile)):
         yield f"{'advice: ' if number == 0 else '        '}{text}"
 
 
 def to_json(profile: Profile, *, complete: bool) -> dict[str, Any]:
-    """Returns the report. Times are seconds per sample, rates per second; null: not measured."""
+    """Returns the report. Times are seconds per sample, rates per second; None: not measured."""
     run = profile.run
     return {
         "pipeline": profile.name,

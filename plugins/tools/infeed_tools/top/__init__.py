@@ -1,1 +1,1 @@
-"""The tool `infeed top`: what a server does, live."""
+"""The tool `infeed top`: a server's status, live."""

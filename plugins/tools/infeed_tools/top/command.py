@@ -21,7 +21,7 @@ from infeed_tools.top.control_plane import ControlPlane
 from infeed_tools.top.status_view import status_view
 
 _MIN_WIDTH = 160
-"""Characters of a line that is not written to a terminal: the tables fit into it."""
+"""Characters of a line outside a terminal: enough for the tables."""
 
 
 app = typer.Typer()
@@ -71,7 +71,7 @@ def top(
 
 
 def _open(target: str, connection: Connection) -> tuple[ControlPlane, dict[str, Any]]:
-    """Returns a server's control plane, found by its own address or the one for trainers, and its
+    """Returns a server's control plane, given its own address or the one for trainers, and the
     status."""
     arguments = {"tls": None, "token": None, **connection.arguments()}
     try:
@@ -91,9 +91,9 @@ def watch(
     interval: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Shows the status until `KeyboardInterrupt`, and updates `status` in place.
+    """Shows the status until `KeyboardInterrupt`, updating `status` in place.
 
-    While the server does not answer, the last status stays.
+    Keeps the last status while the server does not answer.
     """
     view = _view(control, status, console.width)
     with Live(view, console=console, screen=True, auto_refresh=False) as live:
@@ -103,7 +103,7 @@ def watch(
             try:
                 new = control.status()
             except (ServerUnavailableError, ProtocolError) as error:
-                note = f"these are the last figures: {error}"
+                note = f"showing the last figures: {error}"
             else:
                 status.clear()
                 status.update(new)
@@ -111,12 +111,12 @@ def watch(
 
 
 def _view(control: ControlPlane, status: dict[str, Any], width: int, note: str = "") -> Any:
-    """Returns the tables. Raises `ProtocolError` for a document of another version."""
+    """Returns the tables. Raises `ProtocolError` if the document is from another version."""
     try:
         return status_view(control.url, status, width, note)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise ProtocolError(
-            f"{control.url}: /api/v1/status has another structure than this version of infeed "
-            f"knows ({type(problem).__name__}: {problem}); use the server's version, or --json",
+            f"{control.url}: this version of infeed cannot read its /api/v1/status "
+            f"({type(problem).__name__}: {problem}); use the server's version, or --json",
             target=control.url,
         ) from None

@@ -1,4 +1,4 @@
-"""Requests to the control plane of a server, the HTTP address of `infeed serve --http`."""
+"""Requests to a server's control plane, the HTTP address of `infeed serve --http`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from infeed.shared.errors import (
 )
 
 _TIMEOUT_SECONDS = 5.0
-"""Seconds that a connection may take, and each part of an answer: more would hang longer."""
+"""Seconds for a connection, and for each part of an answer: with more, failures show later."""
 
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared
-"""Addresses of a server that listens on all interfaces."""
+"""Hosts of a server that listens on all interfaces."""
 
 _REFUSALS: dict[int, type[InfeedError]] = {401: AuthenticationError, 403: PermissionDeniedError}
 
@@ -38,15 +38,15 @@ class ControlPlane:
     host: str
     port: int
     tls: TLS | None = None
-    """None: requests are not encrypted."""
+    """None for unencrypted requests."""
     token: str | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, target: str, tls: TLS | None = None, token: str | None = None) -> ControlPlane:
-        """Returns the control plane of `host:port`, or of a URL without a path.
+        """Returns the control plane at `host:port` or at a URL without a path.
 
-        With `tls`, `host:port` uses TLS. Raises `ConfigError`, also for a token that would
-        be sent unencrypted to another machine.
+        With `tls`, `host:port` uses TLS. Raises `ConfigError`, also if a token would be sent
+        unencrypted to another machine.
         """
         default = "http" if tls is None else "https"
         parts, port = urlsplit(target if "://" in target else f"{default}://{target}"), None
@@ -57,7 +57,7 @@ class ControlPlane:
         if not (parts.hostname and port and parts.scheme in ("http", "https")) or (
             parts.username is not None or parts.path.strip("/") or parts.query
         ):
-            problem = "it is no URL of a host and a port alone"
+            problem = "not a URL with only a host and a port"
         elif tls is not None and not is_encrypted:
             problem = "TLS needs https, not http"
         elif token is not None and not (is_encrypted or is_local(parts.netloc)):
@@ -79,22 +79,22 @@ class ControlPlane:
     def status(self) -> dict[str, Any]:
         """Returns the document of `/api/v1/status`.
 
-        Raises `ServerUnavailableError` if there is no answer, and `ProtocolError` if the answer is
-        not from a server with this API.
+        Raises `ServerUnavailableError` without an answer, and `ProtocolError` if the answer does
+        not come from a server with this API.
         """
         try:
             code, document = self._get("/api/v1/status")
         except (ConnectionResetError, http.client.HTTPException) as error:
             raise ProtocolError(
                 f"{self.url}: the answer is not HTTP ({type(error).__name__}); give the address of "
-                "--http, which infeed serve prints: serving on HOST:PORT (http HOST:PORT). With "
-                "--http-tls, the address begins with https://",
+                "--http, which infeed serve prints as (http HOST:PORT). With --http-tls, begin the "
+                "address with https://",
                 target=self.url,
             ) from None
         except OSError as error:
             text = problem_of(error)
             if isinstance(error, ssl.SSLCertVerificationError):
-                text = f"its certificate is refused: {error.verify_message}"
+                text = f"its certificate is invalid: {error.verify_message}"
             raise ServerUnavailableError(
                 f"{self.url}: {text}; is infeed serve running, with this --http?", target=self.url
             ) from None
@@ -104,17 +104,17 @@ class ControlPlane:
         error_type = _REFUSALS.get(code, ProtocolError) if problem else ProtocolError
         if code == http.client.NOT_FOUND or not problem:
             problem = (
-                f"no control plane of infeed: /api/v1/status answers {code}; give the address of "
-                "--http of infeed serve: a dispatcher or worker has no status"
+                f"not an infeed control plane: /api/v1/status answered {code}; give the --http "
+                "address of infeed serve, since dispatchers and workers have no status"
             )
         raise error_type(f"{self.url}: {problem}", target=self.url)
 
     @classmethod
     def of_server(cls, target: str, tls: TLS | None, token: str | None) -> ControlPlane | None:
         """Returns the control plane of the server that trainers reach at `target`; None if no such
-        server answers there.
+        server answers.
 
-        Raises `ConfigError` if the server tells of no control plane, or has it on the loopback of
+        Raises `ConfigError` if the server reports no control plane, or one on the loopback of
         another machine.
         """
         from infeed.rpc.channel import GrpcTransport  # noqa: PLC0415 - rarely needed
@@ -129,8 +129,8 @@ class ControlPlane:
             return None
         if not reported.hostname:
             raise ConfigError(
-                f"{target}: the server tells of no control plane, which infeed top reads; start it "
-                "with --http HOST:PORT instead of --http off",
+                f"{target}: the server has no control plane for infeed top to read; start it with "
+                "--http HOST:PORT instead of --http off",
                 target=target,
             )
         host = reported.hostname
@@ -139,14 +139,14 @@ class ControlPlane:
         elif is_local(reported.netloc) and not is_local(address):
             raise ConfigError(
                 f"{target}: its control plane is {reported.geturl()}, on its own loopback; run "
-                "infeed top there, or serve with an --http that this machine reaches",
+                "infeed top there, or serve with an --http that this machine can reach",
                 target=target,
             )
         shown = f"[{host}]" if ":" in host else host
         return cls.parse(f"{reported.scheme}://{shown}:{reported.port}", tls, token)
 
     def _get(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Returns the status code, and the JSON of the answer; empty if it is another document."""
+        """Returns the status code, and the answer's JSON object; empty if it is something else."""
         headers = {"accept": "application/json"}
         if self.token is not None:
             headers["authorization"] = f"Bearer {self.token}"
@@ -156,7 +156,7 @@ class ControlPlane:
             if self.tls is not None:
                 context = self.tls.context()
                 context.set_alpn_protocols(["http/1.1"])
-                # The certificate may have another name than the host.
+                # The certificate may be for another name.
                 name = self.tls.server_name or self.host
                 connection.sock = context.wrap_socket(connection.sock, server_hostname=name)
             connection.request("GET", path, headers=headers)

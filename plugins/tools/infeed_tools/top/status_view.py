@@ -1,4 +1,4 @@
-"""The status of a server as tables for a terminal."""
+"""A server's status as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STYLES = {
 _NONE = "-"
 
 _WIDE = 130
-"""Characters of a terminal from which on the tables have all columns."""
+"""Characters of a terminal that is wide enough for all columns."""
 
 _SHORT_PIPELINES = ("pipeline", "state", "samples/s", "no request", "source", "transform")
 _SHORT_RANKS = ("rank", "waits", "step", "steps/s", "data ready", "report")
@@ -35,14 +35,12 @@ Row = tuple[Mapping[str, str | Text], str]
 
 
 def status_view(url: str, status: Mapping[str, Any], width: int, note: str = "") -> RenderableType:
-    """Returns the server, its verdict, its pipelines and their trainers, for a line's width.
+    """Returns the server, a note, the verdict, pipelines and trainers, fitted to a line's width.
 
-    `note` follows the server.
-
-    Raises `KeyError` or `TypeError` for a document with another structure.
+    Raises `KeyError` or `TypeError` if the document has another structure.
     """
     parts: list[RenderableType] = [_server_line(url, status["server"])]
-    if note:  # at the end, a terminal with fewer lines than trainers would not show it
+    if note:  # at the end, it would be off the screen with many trainers
         parts.append(Text(printable(note), "bold red"))
     pipelines = status["pipelines"]
     rows = list(map(_pipeline_row, pipelines))
@@ -164,9 +162,9 @@ def _duration(seconds: float) -> str:
 
 
 def _table(rows: Sequence[Row], short: Sequence[str], width: int) -> Table:
-    """Returns a table of the columns in `short`, or on a wide terminal of all.
+    """Returns a table of the columns in `short`, or of all on a wide terminal.
 
-    rich would make all columns narrower, down to a letter: a terminal often has 80 characters.
+    On the usual 80 characters, rich would narrow all columns, some to a letter.
     """
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     names = [name for name in (rows[0][0] if rows else ()) if width >= _WIDE or name in short]
@@ -174,7 +172,7 @@ def _table(rows: Sequence[Row], short: Sequence[str], width: int) -> Table:
         is_text = name in _TEXT_COLUMNS
         table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
     for cells, style in rows:
-        # A str would be read as markup.
+        # rich would read a str as markup.
         texts = (Text(cell) if isinstance(cell := cells[name], str) else cell for name in names)
         table.add_row(*texts, style=style)
     return table

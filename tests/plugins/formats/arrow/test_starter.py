@@ -84,7 +84,7 @@ def test_image_column_with_a_null_is_kept(tmp_path: Path) -> None:
     (draft,) = drafts(tmp_path).values()
     assert draft.source["columns"] == ["image"]
     assert draft.bad == "image has nulls"
-    assert draft.notes == ["left out: gone: 8 of 8 rows have a null"]
+    assert draft.notes == ["left out: gone: 8 of 8 rows are null"]
     assert "decode_image" in draft.transforms[0]
 
 
@@ -124,14 +124,14 @@ def test_split_without_labels_has_none(tmp_path: Path) -> None:
     (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     train, test = drafts(tmp_path / "d").values()
     assert test.source["columns"] == ["x"]
-    assert test.notes == ["left out: label: no label: -1 in all of 3 rows looked at"]
-    assert train.notes == ["label has no class, such as -1, in 1 rows looked at"]
+    assert test.notes == ["left out: label: no label: -1 in all 3 rows read"]
+    assert train.notes == ["label has no class, such as -1, in 1 of the rows read"]
     write_saved(tmp_path / "s", {"label": ["a", "b"]}, features)  # as pandas changes a column
     (text,) = drafts(tmp_path / "s").values()
     assert text.fields == {"label": "bytes[], text: a, b"}
     write_records(tmp_path / "r", [example({"x": [n], "label": [-1]}) for n in range(2)])
     (records,) = drafts(tmp_path / "r").values()
-    assert records.notes == ["label is -1 in all that was looked at, which may be no label"]
+    assert records.notes == ["label is -1 in all samples read, which may mean no label"]
 
 
 def test_csv_of_numbers_is_a_source(tmp_path: Path) -> None:

@@ -33,13 +33,13 @@ def server(state: ControlState) -> Iterator[ControlServer]:
 
 @pytest.fixture
 def get(server: ControlServer) -> Get:
-    """GETs a path; returns responses with an error status too."""
+    """GETs a path; also returns responses with an error status."""
     return partial(fetch, server.address)
 
 
 @pytest.fixture(scope="module")
 def browse() -> Iterator[Get]:
-    """GETs a path of a server that has a status, and the pipelines `photos` and `a/b <b>`."""
+    """GETs a path of a server with a status and the pipelines `photos` and `a/b <b>`."""
     status = observed("photos", "a/b <b>")
     state = ControlState(Health(), status.metrics.registry, "1.2.3", status=status)
     with ControlServer(create_app(state), "127.0.0.1", 0) as running:

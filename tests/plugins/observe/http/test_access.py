@@ -80,7 +80,7 @@ def test_probes_need_no_token_and_show_no_reasons(get: Get) -> None:
 
 @pytest.fixture(scope="module")
 def get_host() -> Iterator[GetHost]:
-    """Requests a path with a Host header, none if it is empty; returns status and body."""
+    """Requests a path with a Host header, unless it is empty; returns status and body."""
     state = ControlState(Health(), CollectorRegistry(), "1")
     app = create_app(state, {"localhost", "Infeed.Example.org"})
 

@@ -64,7 +64,7 @@ def test_previews_over_http() -> None:
         assert (busy.status, busy.headers["retry-after"]) == (429, "2")
         for value, status in (("x", 400), ("-3", 400), ("2", 503), ("9" * 5000, 400)):
             assert fetch(running.address, f"{path}?position={value}").status == status
-        # A file's name that is no valid Unicode.
+        # A file name that is not valid Unicode.
         assert fetch(running.address, f"{path}?position=3").json["file"] == "\udcff"
         index = fetch(running.address, "/api/v1").json
         assert "/api/v1/pipelines/NAME/preview" in index["endpoints"]

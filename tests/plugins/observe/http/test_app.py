@@ -68,11 +68,11 @@ def test_other_methods_are_refused_with_json(server: ControlServer):
     with caught.value as error:
         assert error.code == 405
         assert set(error.headers["allow"].split(", ")) == {"GET", "HEAD"}
-        assert json.load(error)["error"].startswith("no POST of /livez: ")
+        assert json.load(error)["error"].startswith("POST /livez: this server is read-only")
 
 
 def test_index_and_an_unknown_path_list_the_available_ones(get: Get):
     assert sorted(get("/").json["endpoints"]) == ["/livez", "/metrics", "/readyz"]
     response = get("/health")
     assert response.status == 404
-    assert response.json == {"error": "no /health; there is: /, /livez, /readyz, /metrics"}
+    assert response.json == {"error": "no /health; available: /, /livez, /readyz, /metrics"}

@@ -1,4 +1,4 @@
-"""The dashboard's files over HTTP: types, headers, and that the page uses no other host."""
+"""The dashboard's files over HTTP: types, headers, and no use of other hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
 def references(text: str) -> set[str]:
-    """Returns what a page or module loads."""
+    """Returns the files that a page or module loads."""
     found = re.findall(r'\b(?:src|href)="([^"#]+)"', text)
     return {*found, *re.findall(r'\bfrom "([^"]+)"', text)}
 
@@ -29,7 +29,7 @@ def test_a_browser_gets_the_page_and_a_program_the_index(browse: Get) -> None:
         assert answer.json == browse("/api/v1").json
         assert answer.json["version"] == "1.2.3"
         assert "/api/v1/status" in answer.json["endpoints"]
-    # Or a cache could answer a program with the page.
+    # Otherwise a cache could answer a program with the page.
     assert {answer.headers["vary"].lower() for answer in (page, *answers)} == {"accept"}
 
 
@@ -67,7 +67,7 @@ def test_the_page_has_no_inline_script_or_style_and_no_other_host() -> None:
     for file in STATIC.iterdir():
         text = file.read_text().replace("http://www.w3.org/2000/svg", "")
         assert re.findall(r"https?://\w", text) == [], file.name
-        # No data becomes HTML.
+        # Data must never become HTML.
         for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
             assert word not in text, file.name
 

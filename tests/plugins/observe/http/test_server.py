@@ -21,7 +21,7 @@ from infeed_server.config.address import Address
 from infeed_server.runtime.options import ServerOptions
 
 HOST = "127.43.0.4"
-"""A loopback address of these tests alone, so that a free port stays free."""
+"""A loopback address used only by these tests, so that a free port stays free."""
 
 
 def fetch(server: ControlServer) -> int:
@@ -99,7 +99,7 @@ def test_requests_are_answered_over_tls(state: ControlState, pki: Any) -> None:
     trusted = ssl.create_default_context(cafile=str(pki.ca))
     with (
         ControlServer(create_app(state), "127.0.0.1", 0, tls) as server,
-        socket.create_connection(("127.0.0.1", server.port), 60),  # which shakes no hands
+        socket.create_connection(("127.0.0.1", server.port), 60),  # without a handshake
         urllib.request.urlopen(
             f"https://{server.address}/livez", timeout=60, context=trusted
         ) as response,

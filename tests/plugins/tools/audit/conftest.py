@@ -1,4 +1,4 @@
-"""The fakes of the client's tests."""
+"""The client tests' fakes."""
 
 from tests.client.conftest import arrays, earlier_threads, fake
 

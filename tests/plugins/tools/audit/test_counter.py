@@ -95,8 +95,8 @@ class NaiveCounter:
         return Counter({i: n for i, n in self.ids(epoch).items() if i < self.samples})
 
     def exact(self) -> bool:
-        """Returns whether every position is there once, and in each epoch no id is repeated or
-        unknown; then none can be missing."""
+        """Returns whether every position occurs once, and no epoch repeats an id or has an
+        unknown one; then none can be missing."""
         return self.positions == Counter(range(self.end)) and all(
             self.ids(epoch) == self.known(epoch) and set(self.ids(epoch).values()) <= {1}
             for epoch in range(self.epochs)
@@ -139,7 +139,7 @@ def test_any_fault_is_counted(data: st.DataObject) -> None:
     end = data.draw(st.integers(0, samples * epochs) | st.just(samples * epochs))
     stream = make_stream(samples, epochs)[:end]
     for position in data.draw(st.lists(st.integers(0, max(end - 1, 0)), max_size=3)):
-        if stream:  # another sample, an unknown one, or none
+        if stream:  # a wrong sample, an unknown one, or none
             stream[position] = data.draw(st.integers(-1, samples))
     batches = make_batches(stream, size)
     kept = data.draw(st.just(range(len(batches))) | st.sets(st.integers(0, len(batches))))
@@ -189,7 +189,7 @@ def test_workers_deliver_the_partial_batch_in_any_order() -> None:
         make_batch(4, [8, 5, -1, -1]),
         make_batch(8, [2, 1, 4, 6]),
     ]
-    padding = make_batch(12, [-1] * 4)  # of a rank without data in the last step
+    padding = make_batch(12, [-1] * 4)  # from a rank without data in the last step
     totals = count_batches(WORKERS, [*batches, padding], epochs=1, end=12)
     assert (totals.exact, totals.gaps, totals.beyond) == (True, (), 0)
     assert [(epoch.samples, epoch.once) for epoch in totals.epochs] == [(10, 10)]
@@ -242,7 +242,7 @@ def test_shorter_epochs_lack_the_removed_samples() -> None:
 
 
 def test_skipped_steps_shorten_their_epoch_alone() -> None:
-    # Of epoch 1, the offsets 2 to 5 are skipped.
+    # The offsets 2 to 5 of epoch 1 are skipped.
     jump = segment(step=3, start=12, epoch=1, offset=6, epoch_end=16)
     spec = make_spec(lineage=(segment(), jump))
     stream = [*range(10), 0, 1, 6, 7, 8, 9, *range(10)]
@@ -250,5 +250,5 @@ def test_skipped_steps_shorten_their_epoch_alone() -> None:
     assert totals.exact
     assert totals.end == 26
     assert [epoch.left_out for epoch in totals.epochs] == [0, 4, 0]
-    assert count_batches(spec, make_batches(stream, 4)).exact  # endless, up to there
+    assert count_batches(spec, make_batches(stream, 4)).exact  # endless, judged up to its end
     assert not count_batches(spec, make_batches([*range(10)] * 3, 4), epochs=3).exact

@@ -1,4 +1,4 @@
-"""Audits of fake servers: exact ones, and some that lose, repeat or invent samples."""
+"""Audits of fake servers: exact ones, and ones that lose, repeat or invent samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from infeed_tools.audit.run import MAX_RANKS, audit
 
 
 class TamperedTransport(FakeTransport):
-    """Delivers the sample ids that `tamper(positions, ids)` returns instead of its own."""
+    """Delivers the sample ids returned by `tamper(positions, ids)` instead of its own."""
 
     def __init__(
         self, tamper: Callable[[np.ndarray, np.ndarray], np.ndarray], **options: Any
@@ -65,9 +65,9 @@ def test_samples_left_out_at_the_end_are_not_lost(fake: FakeTransport) -> None:
     assert [epoch.left_out for epoch in result.epochs] == [0, 4]
     assert result.outcome.end == 96
     assert result.notes() == [
-        "4 samples left out at the end: not enough for a batch on every rank (remainder: drop)"
+        "4 samples left out at the end: too few for a batch on every rank (remainder: drop)"
     ]
-    # The pipeline's default is "drop" too.
+    # The pipeline's own default is also "drop".
     assert audit_fake(fake, world_size=3, remainder=None).remainder == "drop"
 
 
@@ -124,7 +124,7 @@ def test_substituted_samples_are_lost_unless_named() -> None:
     result = audit_fake(fake)
     assert not result.exact
     assert result.findings()[0] == "epoch 0: 1 sample lost: 7"
-    assert "name the bad ones (--quarantine LOG)" in result.notes()[0]
+    assert "list the bad ones with --quarantine LOG" in result.notes()[0]
     result = audit_fake(fake, bad_samples={7, 30})
     assert result.exact
     assert (result.total("substituted"), result.total("more")) == (1, 1)
@@ -191,16 +191,16 @@ def test_a_report_converts_to_json(fake: FakeTransport) -> None:
     ("options", "message"),
     [
         ({"world_size": 0}, "world_size must be from 1 to 1024, not 0"),
-        ({"world_size": ()}, r"not \(\)"),
+        ({"world_size": ()}, r"world_size \(\)"),
         ({"world_size": (2, -1), "resume_every": 1}, "not -1"),
         ({"world_size": MAX_RANKS + 1}, "not 1025"),
-        ({"world_size": (2, 3)}, r"with resume_every several, not \(2, 3\)"),
+        ({"world_size": (2, 3)}, r"\(2, 3\) is not one number of ranks"),
         ({"resume_every": 0}, "resume_every must be from 1 to .*, not 0"),
         ({"epochs": 0}, "epochs must be from 1 to"),
         ({"batch_size": 51, "remainder": "drop"}, "no complete step"),
         ({"remainder": "keep"}, '"drop" or "pad"'),
         ({"remainder": "drop", "world_size": 13}, "no complete step: 13 ranks"),
-        ({"bad_samples": {1}}, "on_error: raise"),
+        ({"bad_samples": {1}}, "on_error is raise"),
         ({"prefetch_bytes": -1}, "prefetch_bytes must be from 0 to"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`infeed cache`: its tables and its exit status."""
+"""`infeed cache`: tables and exit status."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_command_lists_verifies_and_clears(run: Any, tmp_path: Path) -> None:
     damaged = run("verify", "pipeline aaa")
     assert (damaged.exit_code, "1 damaged" in damaged.stdout) == (1, True)
     cleared = run("clear", "--json")
-    assert cleared.exit_code == 1  # since one is in use
+    assert cleared.exit_code == 1  # because one is in use
     assert '"is_deleted": true' in cleared.stdout
     in_use.close()
     assert [one.path.name for one in list_directories(tmp_path)] == ["bbb"]
     missing = run("clear", "zzz")
     assert isinstance(missing.exception, ConfigError)
-    assert "no cache of 'zzz' in" in str(missing.exception)
+    assert "has no cache of 'zzz'" in str(missing.exception)
     assert "available: pipeline bbb" in str(missing.exception)
 
 

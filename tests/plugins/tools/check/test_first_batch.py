@@ -1,4 +1,4 @@
-"""First batches: what a server or a trainer would refuse is a problem with its line."""
+"""First batches: all that a server or trainer would refuse is a problem with its line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def problem(folder: Path, text: str, *, with_bad_samples: bool = True) -> str:
-    """Returns the problem of a pipeline that the static checks find good; empty: none."""
+    """Returns the problem of a pipeline that passes the static checks; empty if none."""
     file = folder / "p.yaml"
     file.write_text(f"pipelines:\n  p:\n    {text}\n")
     pipelines = parse_yaml(str(file))
@@ -95,7 +95,7 @@ PHOTOS = (
         ),
         (
             BOXES + "{normalized: true, pad: 2}}}",
-            "5: pipelines.p.targets.boxes: values of 3 to 9 are pixels; leave normalized out",
+            "5: pipelines.p.targets.boxes: values of 3 to 9 are pixels; omit normalized",
         ),
     ],
 )
@@ -133,7 +133,7 @@ def test_bad_sample_of_the_first_batch_is_left_to_a_scan(folder: Path) -> None:
 def test_dataset_that_waits_forever_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_batch, "DATASET_TIMEOUT_SECONDS", 0.1)
     found = problem(folder, "source: {dataset: modules_of_first_batch:hanging}\n    batch: 2")
-    assert found.startswith("3: pipelines.p.source.dataset: no first batch within 0.1 seconds; see")
+    assert found.startswith("3: pipelines.p.source.dataset: no first batch within 0.1 seconds; ")
 
 
 def test_a_source_that_reads_other_columns_than_it_declares(

@@ -58,7 +58,7 @@ def test_normalize_that_does_not_fit_is_found(options: Any, before: Any, message
     found = list(value_findings(transforms, [before]))
     assert [path for path, _ in found] == [("transforms", 0, "normalize")]
     assert found[0][1].startswith(message), found[0][1]
-    assert re.search("add scale: 255|leave scale out|give ", found[0][1])
+    assert re.search("add scale: 255|omit scale|use ", found[0][1])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Scans: every sample is read and measured, and bad ones are named with their reason."""
+"""Scans: every sample is read and measured, and bad ones are listed with their reason."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Recorder:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photos in two classes, and copies of them without a label and not decodable."""
+    """Photos in two classes, and copies of them with a missing label and an undecodable photo."""
     folder = tmp_path_factory.mktemp("scan")
     rng = np.random.default_rng(0)
     rows = ["file,label"]
@@ -114,7 +114,7 @@ def test_photos(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, problems, progress = scan(folder, PHOTOS, show=2)
     assert (report.samples, report.scanned, report.bad_samples) == (70, 70, 3)
     assert (progress.total, progress.done) == (70, 70)
-    # The photo without a label is the last one of the CSV, and of the folder.
+    # The photo without a label is the last one in the CSV and in the folder.
     assert report.without_label == 1
     listed = [(error.metadata["sample_id"], error.message) for error in report.bad_examples]
     assert [number for number, _ in listed] == ["2", "32"]
@@ -154,7 +154,7 @@ def test_removed_samples_are_not_read(folder: Path) -> None:
 
 def test_samples_whose_targets_do_not_fit_are_bad(tmp_path: Path) -> None:
     boxes = np.array([[[0, 0, 4, 4], [2, 2, 6, 6]]] * 4, np.float32)
-    boxes[:3, 1] = 0  # nothing to see
+    boxes[:3, 1] = 0  # an empty box
     np.savez(tmp_path / "x.npz", image=np.zeros((4, 8, 8, 3), np.uint8), boxes=boxes)
     steps = "[random_flip_left_right: {field: image}]"
     options = f"transforms: {steps}, targets: {{boxes: {{boxes: {{pad: 1}}}}}}"
@@ -185,7 +185,7 @@ def test_values_of_masks_are_listed(
     print_report(report)
     printed = capsys.readouterr().out
     assert "values of mask: 0, 1, 255" in printed
-    assert ("warning: fill: 255 is a value of mask" in printed) == (fill == 255)
+    assert ("warning: fill: 255 is also a value of mask" in printed) == (fill == 255)
 
 
 def test_rows_of_points_are_no_pictures() -> None:

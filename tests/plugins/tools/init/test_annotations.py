@@ -1,4 +1,4 @@
-"""Drafts for images with boxes and masks: COCO, YOLO and folders of masks, and what is asked."""
+"""Drafts for images with boxes and masks: COCO, YOLO and folders of masks, and questions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_photos(folder: Path, *paths: str) -> None:
 
 
 def write_coco(path: Path, *images: str, points: bool = False, named: Any = None) -> None:
-    """Writes a JSON in which image n has n boxes; `named` are the names of points."""
+    """Writes a JSON with n boxes for image n; `named` are the names of points."""
     path.parent.mkdir(exist_ok=True)
     extra = {"keypoints": [5, 5, 2, 6, 6, 1]} if points else {}
     content = {
@@ -43,7 +43,7 @@ def write_coco(path: Path, *images: str, points: bool = False, named: Any = None
 
 
 def serve(draft: Draft, folder: Path) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the fields that the drafted pipeline makes."""
+    """Returns the shapes of the fields of the drafted pipeline."""
     definition = parse(draft.definition()).resolve(folder)
     with_batch = definition.model_copy(
         update={"batch": definition.batch and definition.batch.model_copy(update={"size": 1})}
@@ -121,7 +121,7 @@ def test_two_jsons_of_one_folder_are_asked_for(tmp_path: Path) -> None:
     write_photos(data, "a.jpg", "b.jpg")
     write_coco(tmp_path / "annotations/instances.json", "a.jpg", "b.jpg")
     write_coco(tmp_path / "annotations/person_keypoints.json", "a.jpg", "b.jpg", points=True)
-    with pytest.raises(UnclearError, match="the labels could be several") as caught:
+    with pytest.raises(UnclearError, match="has several kinds of labels") as caught:
         drafts(data)
     options = [option["labels"] for option, _ in caught.value.choices]
     assert [Path(option).name for option in options] == ["instances.json", "person_keypoints.json"]
@@ -160,7 +160,7 @@ def test_class_folders_beside_boxes_are_asked_for(tmp_path: Path) -> None:
     data = tmp_path / "photos"
     write_photos(data, "cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg")
     write_coco(data / "instances.json", "cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg")
-    with pytest.raises(UnclearError, match="the labels could be several") as caught:
+    with pytest.raises(UnclearError, match="has several kinds of labels") as caught:
         drafts(data)
     assert [option["labels"] for option, _ in caught.value.choices][1:] == ["folders"]
     (draft,) = drafts(data, labels="folders").values()
@@ -241,7 +241,7 @@ def test_photos_of_a_pair_are_no_masks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [
-        ("masks", "--labels masks: no folder of .* has PNGs of 8 bits with few greys"),
+        ("masks", "--labels masks: no folder of .* has 8-bit PNGs with few greys"),
         ("yolo", "--labels yolo: no folder of .* has text files of lines"),
         ("stereo/instance.json", "no such file .did you mean 'instances.json'.*, a COCO JSON, or"),
     ],

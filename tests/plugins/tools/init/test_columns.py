@@ -1,4 +1,4 @@
-"""Formats whose data was split, left out or taken for another one: right, or said, or asked."""
+"""Formats whose data is easily split, left out or mistaken: right, noted, or a question."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_labels_in_arrays_of_one_are_said_and_have_no_places(tmp_path: Path) -> 
     (draft,) = drafts(tmp_path / "cifar.npz").values()
     assert "random_flip_left_right" in draft.transforms[0]
     (note,) = draft.notes
-    assert note.startswith("y is an array of one number: in programs, take its ravel()")
+    assert note.startswith("y is an array of one number: in programs, use its ravel()")
 
 
 def test_arrays_that_cannot_be_served_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command `infeed init`: files that it writes, and those that it does not."""
+"""The command `infeed init`: the files that it writes, and those that it spares."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_paths_are_relative_to_the_written_file(folder: Path) -> None:
     assert run("photos", "-o", "definitions/p.yaml", "--labels", "species.csv").exit_code == 0
     text = (folder / "definitions" / "p.yaml").read_text()
     assert "images: ../photos" in text
-    # Labels of the CSV beside the folder, in a file that the source can read.
+    # The labels in the CSV beside the folder, in a form that the source can read.
     assert "labels: photos-labels.infeed.csv" in text
     labels = (folder / "definitions" / "photos-labels.infeed.csv").read_text()
     assert labels == "file,label\na.jpg,cat\nb.jpg,dog\n"
@@ -110,7 +110,7 @@ def test_existing_file_is_kept_without_force(folder: Path) -> None:
     (folder / "photos-labels.infeed.csv").write_text("old")
     result = run("photos", "--labels", "species.csv")
     assert isinstance(result.exception, ConfigError)
-    message = "photos-labels.infeed.csv exists already; --force overwrites"
+    message = "photos-labels.infeed.csv already exists; overwrite it with --force"
     assert str(result.exception).startswith(message)
     assert not (folder / "pipelines.yaml").exists()
     assert run("photos", "--labels", "species.csv", "--force").exit_code == 0
@@ -125,14 +125,14 @@ def test_labels_of_another_init_are_kept(folder: Path) -> None:
     assert run("photos", "--labels", "species.csv", "-o", "same.yaml").exit_code == 0
     labels.write_text("of another folder")
     problem = str(run("photos", "--labels", "species.csv", "-o", "other.yaml").exception)
-    assert problem.endswith("--force overwrites it, --output in another folder writes another file")
+    assert problem.endswith("overwrite it with --force, or give --output in another folder")
     assert labels.read_text() == "of another folder"
 
 
 def test_pattern_that_the_shell_expanded_has_a_hint() -> None:
     problem = str(run("a-0.tar", "a-1.tar").exception)
     assert problem.startswith("2 paths, such as a-0.tar and a-1.tar, ")
-    assert "put a pattern in quotes" in problem
+    assert "quote a pattern" in problem
 
 
 def test_one_of_several_sources_is_chosen(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_one_of_several_sources_is_chosen(folder: Path) -> None:
     assert run(".", "--source", "images", "--labels", "none").exit_code == 0
     assert "images: photos}" in (folder / "pipelines.yaml").read_text()
     problem = str(run(".", "--source", "mds").exception)
-    assert problem == "--source mds: there is no such data at .; it has: arrays, images"
+    assert problem == "--source mds: . has no such data; it has: arrays, images"
 
 
 def test_dash_is_standard_output(folder: Path) -> None:
@@ -168,7 +168,7 @@ def test_name_that_is_not_utf_8_is_refused_whole(folder: Path) -> None:
         (folder / "p" / name).mkdir(parents=True)
         (folder / "p" / name / f"{number}.jpg").write_bytes(jpeg(0))
     problem = str(run("p").exception)
-    assert "has a name that is not UTF-8; rename it" in problem
+    assert "is not UTF-8; rename it" in problem
     assert not (folder / "pipelines.yaml").exists()
 
 

@@ -1,4 +1,4 @@
-"""Starters for each kind of data: what they find and suggest, and what is refused."""
+"""Starters for each kind of data: findings, suggestions and refusals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_flat_folder_of_grey_images_of_one_size(data: Path, tmp_path: Path) -> N
     assert draft(data, "flat").label == "none"
     (tmp_path / "a.jpg").write_bytes((data / "flat" / "0.jpg").read_bytes())
     (tmp_path / "b.jpg").write_bytes(b"not an image")
-    assert "1 of 2 images looked at cannot be opened" in text(tmp_path, ".")
+    assert "1 of the 2 images read cannot be opened" in text(tmp_path, ".")
 
 
 @pytest.mark.parametrize("path", ["csv/labels.csv", "csv/images"])
@@ -152,7 +152,7 @@ def test_pictures_are_not_moved_apart(tmp_path: Path, other: str, values: list[b
     assert [*map(next, map(iter, transforms))] == ["decode_image", "resize", "normalize"]
     assert {options["field"] for step in transforms for options in step.values()} == {"image"}
     notes = [*draft(tmp_path, "train.tfrecord").all_notes()]
-    assert f"image gets no random crop or flip, as {other} may have places in it; " in notes[0]
+    assert f"image gets no random crop or flip, because {other} may hold places in it; " in notes[0]
     if other in ("annotation", "label", "conditioning_image"):
         assert notes[1].startswith(f"{other}: pictures that may be masks get no ")
 
@@ -195,7 +195,7 @@ def test_npy_files(data: Path) -> None:
     [
         ("nothing/here", "no file matches .*/nothing/here'; the nearest folder that exists is"),
         ("empty", r"no file matches .*/empty', which holds nothing"),
-        ("notes.txt", "notes.txt has an unknown kind of data; see"),
+        ("notes.txt", "notes.txt holds an unknown kind of data; see"),
         ("one.jpg", "is one image; give its folder: "),
         ("lengths.npz", "the arrays differ in their first dimension: x: 3, y: 4; choose arrays of"),
         ("scalar.npz", r"the array 'y' of .* is a single value; it needs a first dimension"),
@@ -241,6 +241,6 @@ def test_a_starter_at_fault_names_its_package(
     with pytest.raises(UserCodeError, match=r"'zarr' of infeed-zarr 1\.0 raised ValueError:"):
         starter_for(str(tmp_path / "a.zarr"), tmp_path)
     (tmp_path / "unknown").write_bytes(b"x")
-    with pytest.raises(SourceError, match="unknown has an unknown kind of data"):
+    with pytest.raises(SourceError, match="unknown holds an unknown kind of data"):
         starter_for(str(tmp_path / "unknown"), tmp_path)
     assert "'zarr' of infeed-zarr 1.0: begins: KeyError: 'magic'" in caplog.text

@@ -1,4 +1,4 @@
-"""Labels of images in the columns of tables: taken, asked for, or not used for a reason."""
+"""Labels of images in tables' columns: used, asked about, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_column_that_names_the_images_is_not_guessed(
     table = rows(header, first, second, COLOURS)
     with pytest.raises(UnclearError) as caught:
         read(table)
-    for given, text in caught.value.choices:  # each choice is taken
+    for given, text in caught.value.choices:  # each choice works
         assert read(table, labels=given["labels"]).describe() == text
 
 
@@ -158,7 +158,7 @@ def test_column_that_names_the_images_is_chosen() -> None:
     assert options(table) == ["labels.csv:id:label", "labels.csv:image_id:label", "none"]
     chosen = read(table, labels="labels.csv:image_id:label")
     assert chosen.parts[0].labels == dict(zip(TURNED, COLOURS, strict=True))
-    assert chosen.notes[0] == "rows of labels.csv are named by column image_id, not by id"
+    assert chosen.notes[0] == "column image_id names the images in labels.csv, not id"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_column_that_names_the_images_is_chosen() -> None:
 def test_full_names_of_all_images_name_the_rows(name: str, others: Iterable[object]) -> None:
     found = read(rows(f"other,{name},label", others, TURNED, COLOURS))
     assert found.parts[0].labels == dict(zip(TURNED, COLOURS, strict=True))
-    assert found.notes == [f"rows of labels.csv are named by column {name}, not by other"]
+    assert found.notes == [f"column {name} names the images in labels.csv, not other"]
 
 
 def test_rows_that_contradict_give_no_label() -> None:
@@ -196,8 +196,8 @@ def test_tables_that_contradict_each_other_are_a_choice(others: list[str]) -> No
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (rows("file,label", NAMES, [0.5] * 6), "all images have the same values"),
-        (rows("file", NAMES), "its rows, such as 0.jpg and 5 more, have only names"),
+        (rows("file,label", NAMES, [0.5] * 6), "all images have the same value"),
+        (rows("file", NAMES), "its rows, such as 0.jpg and 5 more, hold only names"),
         (rows("id,label", range(20), range(20)), "its rows, such as 0, 0 and 19 more, name no"),
         (rows("file,label", ["x.jpg", "y.jpg"], "12"), "its rows, such as x.jpg, 1 and 1 more"),
     ],
@@ -259,7 +259,7 @@ def test_bad_samples_of_an_evaluation_are_masked(name: str, on_error: str) -> No
 def test_one_label_of_a_whole_part_is_asked_for() -> None:
     images = [f"{part}/{part}{name}" for part in ("train", "test") for name in NAMES]
     table = rows("file,label", images, [*COLOURS, *["none"] * 6])
-    with pytest.raises(UnclearError, match="all labels of test are 'none', which may be none"):
+    with pytest.raises(UnclearError, match="all labels of test are 'none', which may mean none"):
         read(table, images)
 
 
@@ -292,7 +292,7 @@ def test_images_whose_labels_are_places_are_not_moved(
     (data / "l.csv").write_text(f"file,{column}\n{cells}")
     (draft,) = drafts(data, labels=f"{data}/l.csv")
     assert [*map(next, map(iter, draft.transforms))] == ["decode_image", "resize", "normalize"]
-    assert draft.notes[0].startswith("image gets no random crop or flip, as label may have places")
+    assert draft.notes[0].startswith("image gets no random crop or flip, because label may hold")
 
 
 def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:
@@ -311,10 +311,10 @@ def test_fractions_are_parsed_in_the_pipeline(tmp_path: Path) -> None:
         ),
         (
             "labels.csv:bred",
-            "no such column of labels; there is: other.*; labels.csv:breed",
+            r"no such column of labels\. Found: other.*; labels.csv:breed",
         ),
-        ("folders", "the images below d are in no class folders, such as 0.jpg; move them"),
-        ("boxes.json", "boxes.json is JSON, which is no table; write its labels as CSV or JSON li"),
+        ("folders", "the images in d, such as 0.jpg, are not in class folders; move them"),
+        ("boxes.json", "boxes.json is JSON, not a table; write its labels as CSV or JSON li"),
         ("other.csv", "other.csv is not used: its rows, such as x, y"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Readings of folders of images, as public data sets are laid out: right, or a question."""
+"""Readings of folders of images with the layouts of public data sets: right, or a question."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_layout_that_is_not_clear_is_asked_for(name: str) -> None:
     data = ASKED[name]
     with pytest.raises(UnclearError) as caught:
         choose(data)
-    for options, description in caught.value.choices:  # each choice is taken
+    for options, description in caught.value.choices:  # each choice works
         assert choose(data, **options).describe() == description
     assert len(caught.value.choices) > 1
 
@@ -236,7 +236,7 @@ def test_masks_beside_their_images_are_asked_for(folders: tuple[str, ...]) -> No
 
 
 def test_names_of_masks_that_differ_are_shown() -> None:
-    with pytest.raises(UnclearError, match=r"named as their images, such as 0.png, not 0_mask.png"):
+    with pytest.raises(UnclearError, match=r"like their images, such as 0.png, not 0_mask.png"):
         choose(ASKED["ends of pairs"])
 
 

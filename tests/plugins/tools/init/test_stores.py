@@ -1,4 +1,4 @@
-"""Starters for data in an object store: as for local files, from lists and the heads of objects."""
+"""Starters for data in an object store: as for local files, from lists and objects' heads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text(path: str) -> str:
 
 
 def assert_same(store: ObjectServer, root: Path, path: str) -> None:
-    """Asserts that a starter differs from a local folder's in its paths and its order alone."""
+    """Asserts that a starter differs from a local folder's only in its paths and order."""
     store.put_folder(root, "bkt")
     remote = text(f"s3://bkt/{path}").replace(", mode: window", "")
     local = text(f"{root}/{path}").replace("'", "")
@@ -46,7 +46,7 @@ def test_shards_are_read_in_windows(store: ObjectServer, data: Path) -> None:
     train, val = text("s3://bkt/records").split("  val:\n")
     assert "shuffle: {seed: 0, mode: window}" in train
     assert "window" not in val
-    assert "window" not in text("s3://bkt/folders")  # each image is a request of its own
+    assert "window" not in text("s3://bkt/folders")  # each image needs its own request
 
 
 def test_heads_are_read_and_no_more(store: ObjectServer, tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_heads_are_read_and_no_more(store: ObjectServer, tmp_path: Path) -> None
         ("s3://none/x", r"matches 's3://none/x'; .* cannot be listed: no such bucket; correct its"),
         ("s3://bkt/nothing", "no file matches 's3://bkt/nothing'; the nearest folder with objects"),
         ("s3://denied/x", r"cannot list 's3://denied/x': the store denies access; grant the right"),
-        ("s3://bkt/r.arrayrecord", "the source arrayrecord reads local files only; copy these to"),
-        ("s3://bkt/pets", "the source huggingface reads local files only; copy these to"),
-        ("s3://bkt/notes", "a.txt has an unknown kind of data; see"),
+        ("s3://bkt/r.arrayrecord", "the source arrayrecord reads only local files; copy them to"),
+        ("s3://bkt/pets", "the source huggingface reads only local files; copy them to"),
+        ("s3://bkt/notes", "a.txt holds an unknown kind of data; see"),
     ],
 )
 def test_what_cannot_be_served_is_explained(

@@ -1,4 +1,4 @@
-"""The servers of fake pipelines of the client's tests."""
+"""The client tests' servers of fake pipelines."""
 
 from tests.client.conftest import earlier_threads, serve
 

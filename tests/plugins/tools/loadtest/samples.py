@@ -25,7 +25,7 @@ def fake(samples: int = 40, **options: Any) -> FakeTransport:
 
 
 def steps(numbers: list[int], rank: int = 0, ranks: int = 1, **figures: Any) -> Array:
-    """Returns steps with these numbers of a rank, of 10 ms each and without a wait by default."""
+    """Returns the steps of a rank with these numbers, by default of 10 ms and without a wait."""
     made = np.zeros(len(numbers), STEP)
     made["requested_at"] = np.arange(len(numbers)) * 0.01
     made["busy_seconds"] = 0.01
@@ -38,7 +38,7 @@ def steps(numbers: list[int], rank: int = 0, ranks: int = 1, **figures: Any) -> 
 
 
 def point(made: Array, at: float = 1.0, **values: Any) -> Point:
-    """Returns a point with these steps; what `Stats` has goes there."""
+    """Returns a point with these steps; fields of `Stats` go into its stats."""
     report = TrainerReport(
         seconds=1.0, steps=max(2, len(made)), total_steps=max(1, len(made)), streams=1
     )
@@ -57,13 +57,13 @@ def point(made: Array, at: float = 1.0, **values: Any) -> Point:
 
 
 def busy_server(**values: Any) -> ServerReport:
-    """Returns the report of a server that made 10 batches in a second and has no time to spare."""
+    """Returns the report of a fully busy server that made 10 batches in a second."""
     given = {"seconds": 1.0, "batches": 10, "bytes": 1000, "transform_seconds": 1.0, "cores": 1.0}
     return ServerReport(**{**given, "cpu_seconds": 1.0, **values})
 
 
 def tally(plan: LoadPlan, on_error: OnError = "raise") -> Tally:
-    """Returns a tally where all trainers have begun at 0 and end at 1 second."""
+    """Returns a tally whose trainers all begin at 0 and end at 1 second."""
     made = Tally(plan, replace(fake().spec, on_error=on_error))
     made.all_began_at, made.ended_at = 0.0, 1.0
     return made

@@ -1,4 +1,4 @@
-"""`infeed loadtest`: its output and its exit status."""
+"""`infeed loadtest`: output and exit status."""
 
 from __future__ import annotations
 

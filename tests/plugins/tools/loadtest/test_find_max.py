@@ -12,7 +12,7 @@ from infeed_tools.loadtest.plan import LoadPlan
 
 
 def search(most: int, limit: int = 12, share: float = 0.5, ended_early: bool = False) -> Any:
-    """Searches where this number of trainers can be fed; more have the utilisation `share`."""
+    """Searches with servers that can feed `most` trainers; more have the utilisation `share`."""
     asked: list[str] = []
 
     def run(plan: LoadPlan) -> Any:

@@ -1,4 +1,4 @@
-"""The page of a load test: well-formed, alone, and safe."""
+"""The page of a load test: well-formed, self-contained and safe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from infeed_tools.loadtest.tally import Tally
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    """The page of three trainers and two servers, with names that are markup."""
+    """The page for three trainers and two servers, with markup in names."""
     trainers, transport = 3, fake()
     object.__setattr__(transport.spec, "name", "<script>alert(1)</script>")
     made = Tally(LoadPlan(trainers=trainers, step_ms=10, warm_up=0), transport.spec)
@@ -38,8 +38,8 @@ def test_the_page_has_the_report_and_a_chart_of_each_kind(page: str) -> None:
         "throughput, samples/s",
         "waits for a batch, ms",
         "utilisation of each trainer",
-        "what the pipeline of &lt;a&gt;:1 waits for",
-        "what the pipeline of b:1 waits for",
+        "waits of the pipeline at &lt;a&gt;:1",
+        "waits of the pipeline at b:1",
     ):
         assert part in page
 

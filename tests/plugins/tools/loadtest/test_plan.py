@@ -1,4 +1,4 @@
-"""Plans of load tests: what is refused."""
+"""Plans of load tests: options that are refused."""
 
 from __future__ import annotations
 

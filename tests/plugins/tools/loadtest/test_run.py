@@ -1,4 +1,4 @@
-"""Runs of load tests against fake servers: ranks, failures, and what is left behind."""
+"""Runs of load tests against fake servers: ranks, failures and leftovers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_trainer_that_fails_ends_the_test_with_its_name(serve: Any) -> None:
 
 
 def interrupted(address: str, is_due: Callable[[Tally], object], **options: Any) -> Tally:
-    """Runs a load test that is interrupted when a tally is due."""
+    """Runs a load test that is interrupted once `is_due` is true of its tally."""
 
     def progress(tally: Tally) -> None:
         if is_due(tally) and not tally.interrupted:

@@ -74,7 +74,7 @@ def test_a_test_without_a_batch_fails() -> None:
     assert (summary.exact, summary.ok, summary.figures.steps) == (True, False, 0)
     assert "no verdict yet" in text_report(summary)
     assert "MISSED: batches: none (at least 1)" in text_report(summary)
-    assert "nothing was measured, for 1 of 1 trainers had no batch" in text_report(summary)
+    assert "nothing was measured: 1 of 1 trainers had no batch" in text_report(summary)
 
 
 def test_lost_server_is_named_first_and_is_a_failure() -> None:
@@ -96,7 +96,7 @@ def test_lost_servers_can_be_allowed() -> None:
     made.add(0, point(steps([]), at=0.9, lost_servers=("a:1",)))
     summary = summarize(made)
     assert summary.ok
-    assert "ok: lost servers: a:1 was lost by second 0.9 (any, as asked)" in text_report(summary)
+    assert "ok: lost servers: a:1 was lost by second 0.9 (any, as allowed)" in text_report(summary)
 
 
 def test_processes_behind_one_address_are_one_server() -> None:
@@ -108,7 +108,7 @@ def test_processes_behind_one_address_are_one_server() -> None:
     merged = last_report(reports)
     assert (merged.seconds, merged.batches, merged.cores) == (1.0, 20, 2.0)
     assert merged.memory_bytes == 200
-    # Process 2 has ended, and 3 is in its place.
+    # Process 3 has replaced process 2.
     reports += [(9.0, busy_server(processes=2, process_id=number)) for number in (1, 3)]
     assert last_report(reports).memory_bytes == 0
 

@@ -1,4 +1,4 @@
-"""A source of every type of field, and a function that packs it."""
+"""A source with every type of field, and a function that packs it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Pack = Callable[..., Packed]
 
 @pytest.fixture
 def arrays(tmp_path: Path) -> Path:
-    """Returns a file with the pipeline `all` of arrays, one of each type."""
+    """Returns a file with the pipeline `all`, of arrays of each type."""
     np.savez(tmp_path / "all.npz", **ARRAYS)  # type: ignore[arg-type]
     file = tmp_path / "arrays.yaml"
     file.write_text(f"pipelines: {{all: {{source: {{arrays: {tmp_path}/all.npz}}, batch: 4}}}}\n")
@@ -51,7 +51,7 @@ def arrays(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Returns a file with the pipeline `all` of images."""
+    """Returns a file with the pipeline `all`, of images."""
     for number in range(9):
         folder = tmp_path / "photos" / f"class {number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Returns a file with the pipeline `all` of 20 JPEGs like a camera's, with labels in a CSV."""
+    """Returns a file with the pipeline `all`, of 20 JPEGs like a camera's with labels in a CSV."""
     rows, rng = ["file,label"], np.random.default_rng(0)
     (tmp_path / "pictures").mkdir()
     for number in range(20):

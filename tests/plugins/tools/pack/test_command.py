@@ -1,4 +1,4 @@
-"""The command `infeed pack`: its sources, its output, and its exit status."""
+"""The command `infeed pack`: sources, output and exit status."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_pipeline_is_chosen() -> None:
     names = {path.name for path in Path("packed").glob("*.tfrecord")}
     assert names == {"two-00000-of-00002.tfrecord"}
     result = run("pipelines.yaml", "packed", "--pipeline", "two", "--labels", "labels.csv")
-    assert "--labels: the pipelines have labels already" in str(result.exception)
+    assert "--labels: the pipelines already have labels" in str(result.exception)
 
 
 def test_data_in_a_store_is_packed() -> None:
@@ -79,5 +79,5 @@ def test_an_error_names_the_file_of_the_user(folder: Path) -> None:
 
 def test_the_folder_of_the_source_is_refused(folder: Path) -> None:
     problem = str(run(".", f"{folder}/").exception)
-    assert problem == f"DEST {folder}/ is the folder of the source; name a new or empty folder"
+    assert problem == f"DEST {folder}/ is the source's folder; give a new or empty folder"
     assert len(list(folder.iterdir())) == 2

@@ -1,4 +1,4 @@
-"""Reduced images: sizes, orientation, colours, and those that are left as they are."""
+"""Reduced images: sizes, orientation, colours, and images left unchanged."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_restart_markers_change_no_pixel() -> None:
         shrink(encoded(), PackOptions(short_side=32, restart_markers=choice)).content
         for choice in (False, True)
     ]
-    assert [content.count(b"\xff\xd0") for content in shrunk] == [0, 1]  # of 2 rows of blocks
+    assert [content.count(b"\xff\xd0") for content in shrunk] == [0, 1]  # between 2 rows of blocks
     plain, marked = map(tf.io.decode_jpeg, shrunk)
     np.testing.assert_array_equal(marked, plain)
 
 
 def test_exif_orientation_is_applied_once() -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by 90 degrees clockwise: what was left is up
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise: left becomes up
     shrunk = shrink(encoded(exif=exif), OPTIONS)
     image = decode(shrunk.content)
     assert shrunk.changes == (images.REDUCED, images.UPRIGHT)

@@ -1,4 +1,4 @@
-"""The options of packs: sizes, and the parts of hosts."""
+"""The options of packs: sizes, and parts for hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1MB", "1 apple", "MiB"])
 def test_other_sizes_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is not a size; give, for example, 256MiB"):
+    with pytest.raises(ConfigError, match=r"is not a size; give one such as 256MiB"):
         PackOptions(shard_size=text).shard_bytes()
 
 
@@ -43,8 +43,8 @@ def test_parts_are_found() -> None:
 @pytest.mark.parametrize(
     ("part", "parts", "problem"),
     [
-        ("4/4", None, "is not a part"),
-        ("x", None, "is not a part"),
+        ("4/4", None, "is not I/N"),
+        ("x", None, "is not I/N"),
         (None, 2, "COMPLETION_INDEX is '2'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Masks, boxes and key points over a picture."""
+"""Masks, boxes and key points drawn over a picture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RED, GREEN = [230, 25, 75], [60, 220, 75]
 
 
 def drawn(target: TargetSpec, scale: int = 1, names: Any = (), grey: int = 0, **fields: Any) -> Any:
-    """Returns the pixels of a picture of 12 x 16 in a grey, with a target."""
+    """Returns the pixels of a grey 12 x 16 picture with a target."""
     picture = Image.fromarray(np.full((12 * scale, 16 * scale), grey, np.uint8))
     batch: Any = {name: np.array([value]) for name, value in fields.items()}
     return np.asarray(draw_target(picture, target, batch, 0, scale, names).convert("RGB"))

@@ -1,4 +1,4 @@
-"""Advice: what the figures of a profile support, and no more."""
+"""Advice: all that a profile's figures support, and no more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = Stage("transform", "random_crop", Cost(100e-6, 50e-6), 1 << 20, 150_000,
 
 
 RUN = ServerReport(2.0, 200, cpu_seconds=8.0, cores=4.0, available_cores=4.0)
-"""With all of four cores: 4,000 µs of CPU time for a sample in batches of 10."""
+"""A run on all of four cores: 4,000 µs of CPU time per sample, in batches of 10."""
 
 READS = replace(RUN, cpu_seconds=2.0, source_seconds=1.8)
 
@@ -46,11 +46,11 @@ RESIZE = replace(STEP, name="resize_to", cacheable=True)
         (
             [READ, RESIZE, SMALL],
             {},
-            "95% of the CPU time is .*: cache behind resize_to .* takes 500 MiB of .* 500 samples",
+            "95% of the CPU time goes .*: cache after resize_to .* for 500 MiB of .* 500 samples",
         ),
         ([CACHED, replace(RESIZE, cached=True), SMALL], {}, ""),
-        ([replace(STEP, name="x"), NORMALIZE], {}, "1: normalize makes 600 KB of 150 KB before"),
-        ([SLOW_READ, SMALL], {"run": READS}, "reading is the limit, alone with 50 MB/s: use .*"),
+        ([replace(STEP, name="x"), NORMALIZE], {}, "1: normalize turns 150 KB into 600 KB before"),
+        ([SLOW_READ, SMALL], {"run": READS}, "reading is the limit, at 50 MB/s alone: use .*"),
         ([CACHED, SMALL], {"run": READS}, ""),
         (
             [READ, SMALL],

@@ -69,7 +69,7 @@ def test_sigint_prints_the_figures_and_exits_with_130(nursery: Nursery, folder: 
         "class Numbers:\n    fingerprint = '1'\n\n"
         "    def __len__(self):\n        return 1000\n\n"
         "    def __getitem__(self, index):\n"
-        # Behind the samples that the stages are measured on.
+        # After the samples on which the stages are measured.
         "        if next(READS) == 500:\n            os.kill(os.getpid(), signal.SIGINT)\n"
         "        return index\n"
     )
@@ -101,5 +101,5 @@ def test_text_has_the_cores_of_other_processes() -> None:
     run = ServerReport(2.0, 125, cpu_seconds=2.0, cores=2.0, available_cores=1.0)
     text = text_of(run)
     assert "measured: 500 samples/s, 1.00 of 2 cores used" in text
-    assert "other processes of this host used 1.00 cores meanwhile" in text
+    assert "other processes on this host used 1.00 cores meanwhile" in text
     assert "meanwhile" not in text_of(replace(run, cpu_seconds=4.0, available_cores=2.0))

@@ -1,4 +1,4 @@
-"""Profiles of small pipelines: every stage is measured, and the figures fit each other."""
+"""Profiles of small pipelines: every stage is measured, and the figures agree."""
 
 from __future__ import annotations
 

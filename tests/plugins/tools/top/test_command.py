@@ -107,7 +107,7 @@ Serve = Callable[[dict[str, tuple[int, Any]]], str]
 
 @pytest.fixture
 def serve_http() -> Iterator[Serve]:
-    """Returns a function that serves JSON or text by path, and returns the address."""
+    """Returns a function that serves JSON or text by path and returns the address."""
     with ExitStack() as stack:
 
         def serve(answers: dict[str, tuple[int, Any]]) -> str:
@@ -145,9 +145,9 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
     assert f"http://{address}  ready  infeed 1.2.3, up 1 h 2 min, 25 % of 4 processors" in lines[0]
     assert VERDICT["text"] in lines
     assert "scans: not served: no file" in lines
-    assert run(address).output == result.output  # no terminal
+    assert run(address).output == result.output  # outside a terminal
     assert json.loads(run(address, "--json").output) == STATUS
-    # Markup and control characters of a name are text.
+    # Markup and control characters in a name are shown as text.
     pipeline = next(line for line in lines if "photos [bold]\\x1b[2J  " in line)
     assert pipeline.split()[2:] == [
         *("ready", "8", "2.0", "kB/s", "2", "5", "7.0", "kB", "9"),
@@ -165,12 +165,12 @@ def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
     "target", ["127.0.0.1", "http://:7471", "ftp://a:1", "http://a:1/path", "http://a:99999"]
 )
 def test_a_target_that_is_no_address_is_an_error(target: str) -> None:
-    with pytest.raises(ConfigError, match=r"no URL of a host and a port.*http://127.0.0.1:7471"):
+    with pytest.raises(ConfigError, match=r"not a URL with only a host.*http://127.0.0.1:7471"):
         ControlPlane.parse(target)
 
 
 def error(address: str) -> str:
-    """Returns the error of a control plane that cannot be shown."""
+    """Returns the error for a control plane that cannot be shown."""
     result = run(address, "--once")
     assert result.exit_code == 1
     assert isinstance(result.exception, InfeedError)
@@ -203,7 +203,7 @@ def test_the_address_for_trainers_leads_to_the_control_plane(
 
 def test_another_server_is_an_error(serve_http: Serve) -> None:
     for answers in ({}, {"/": (200, "hello")}, {"/api/v1/status": (200, {"a": 1})}):
-        assert "no control plane of infeed" in error(serve_http(answers))
+        assert "not an infeed control plane" in error(serve_http(answers))
     answers = {"/api/v1/status": (421, {"error": "unknown host name"})}
     assert "unknown host name" in error(serve_http(answers))
 
@@ -212,12 +212,12 @@ def test_a_status_of_another_structure_is_an_error(serve_http: Serve) -> None:
     other = copy.deepcopy(STATUS)
     del other["pipelines"][0]["queues"]
     message = error(serve_http({"/api/v1/status": (200, other)}))
-    assert "another structure" in message
+    assert "cannot read its /api/v1/status" in message
     assert "'queues'" in message
 
 
 class FakeControl(ControlPlane):
-    """A control plane whose statuses are given."""
+    """A control plane with given statuses."""
 
     answers: Iterator[dict[str, Any] | InfeedError]
 
@@ -245,7 +245,7 @@ def test_watching_goes_on_while_the_server_does_not_answer() -> None:
     shown = copy.deepcopy(STATUS)
     with pytest.raises(KeyboardInterrupt):
         watch(console, control, shown, 1.0, sleep)
-    assert "these are the last figures: connection refused" in output.getvalue()
+    assert "showing the last figures: connection refused" in output.getvalue()
     assert shown == changed
-    # The screen of before is back.
+    # The earlier screen is back.
     assert "\x1b[?1049l" in output.getvalue()[-20:]

@@ -9,7 +9,7 @@ export async function getJson(path, timeout = TIMEOUT_MS) {
   let response;
   let text;
   try {
-    // Not a relative path: the address of the page may have a name and a password.
+    // Not a relative path: the page's address may contain a name and a password.
     response = await fetch(location.origin + path, {
       cache: "no-store",
       headers: { accept: "application/json" },
@@ -23,21 +23,21 @@ export async function getJson(path, timeout = TIMEOUT_MS) {
   try {
     document = parse(text);
   } catch {
-    throw new RequestError("an answer that is not JSON", response.status);
+    throw new RequestError("a response that is not JSON", response.status);
   }
   if (response.ok) return document;
   throw new RequestError(document?.error ?? `status ${response.status}`, response.status);
 }
 
 export class RequestError extends Error {
-  // `status` is that of an answer.
+  // `status` is the response's; null without a response.
   constructor(message, status = null) {
     super(message);
     this.status = status;
   }
 }
 
-// Integers that a browser's numbers would round become text.
+// Keeps integers that a browser's numbers would round as text.
 export function parse(text) {
   return JSON.parse(text, (_, value, context) => {
     const isRounded = typeof value === "number" && !Number.isSafeInteger(value);
@@ -45,7 +45,7 @@ export function parse(text) {
   });
 }
 
-// Calls `work` once a second while `isWanted` is true; after failures less and less often.
+// Calls `work` once a second while `isWanted` is true, and less often after each failure.
 export class Poll {
   #failures = 0;
   #timer = null;
@@ -55,7 +55,7 @@ export class Poll {
     Object.assign(this, { work, isWanted, onFailure });
   }
 
-  // Asks at once; also when it is wanted again.
+  // Calls `work` at once; call it also when `isWanted` becomes true again.
   async round() {
     clearTimeout(this.#timer);
     if (this.#busy || !this.isWanted()) return;

@@ -10,7 +10,7 @@ function reasonOf({ sample_id: id, stage, error }) {
   return error.startsWith(`sample ${id} (`) && at > 0 ? error.slice(at + mark.length) : error;
 }
 
-// A path may break behind its slashes; a copy of it has no other characters.
+// Allows line breaks after a path's slashes, without characters that a copy would contain.
 const breakable = (path) => path.split(/(?<=\/)/).flatMap((part, index) => (index ? [h("wbr", {}), part] : [part]));
 
 const placeOf = ({ file, offset }) => (

@@ -14,7 +14,7 @@ export function ceiling(value) {
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value * 0.999);
 }
 
-// The path of a line; gaps in the values or in time break it.
+// Returns the path of a line, broken at gaps in the values or in time.
 export function linePath(points, x, y) {
   let path = "";
   let last = null;
@@ -31,7 +31,7 @@ export function linePath(points, x, y) {
 }
 
 export class Chart {
-  // `format` and `axis` make text of a value; `limits` are [value, name] of lines; `top` fixes the axis.
+  // `format` and `axis` turn a value into text; `limits` are lines, [value, name]; `top` fixes the axis.
   constructor(figure, { title, format, axis = format, limits = [], top = null }) {
     Object.assign(this, { figure, title, format, axis, limits, fixedTop: top, pointer: null });
     this.show([], 0);

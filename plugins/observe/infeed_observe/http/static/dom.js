@@ -8,10 +8,10 @@ const NAMESPACE = "http://www.w3.org/2000/svg";
 
 export const byId = (id) => document.getElementById(id);
 
-// Control characters, and those that reverse the text behind them.
+// Control characters, and those that reverse the text after them.
 const UNPRINTABLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
 
-// Returns the text with escapes for what cannot be seen.
+// Returns the text with invisible characters escaped.
 const printable = (text) => String(text).replace(
   UNPRINTABLE, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`,
 );
@@ -26,8 +26,8 @@ export function setAttribute(node, name, value) {
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);
 }
 
-// Describes an element. Of its properties, `key` tells it from its siblings, `on…` are handlers,
-// `style` are custom properties, and the others attributes; false and undefined ones are left out.
+// Describes an element. Among its properties, `key` tells it from its siblings, `on…` are handlers,
+// `style` holds custom properties, and all others are attributes, unless false or undefined.
 export const h = (tag, properties, ...children) => ({ tag, properties, children: children.flat(2) });
 
 export const icon = (id, name = "icon") => (
@@ -38,7 +38,7 @@ export const meter = (share) => h("span", { class: "meter", "aria-hidden": "true
   style: { "--share": Math.min(1, Math.max(0, share || 0)) },
 }));
 
-// Makes the children of `parent` those that are described.
+// Changes the children of `parent` to those described.
 export function render(parent, ...children) {
   const keyed = new Map([...parent.childNodes].filter((node) => node.key !== undefined).map((node) => [node.key, node]));
   let next = parent.firstChild;

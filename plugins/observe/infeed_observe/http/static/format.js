@@ -11,7 +11,7 @@ export function number(value) {
   return value.toLocaleString("en", { maximumFractionDigits: value % 1 ? digits : 0 });
 }
 
-// An integer; those that a browser's numbers would round are text.
+// An integer; one that a browser's numbers would round is text.
 export function count(value) {
   if (typeof value === "string" && /^-?\d+$/.test(value)) return BigInt(value).toLocaleString("en");
   return isNumber(value) ? Math.round(value).toLocaleString("en") : NONE;

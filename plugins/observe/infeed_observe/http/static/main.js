@@ -1,4 +1,4 @@
-// The page: asks the API once a second and shows the answer in place.
+// The page: requests the status once a second and shows it in place.
 
 import { getJson, Poll, RequestError } from "./api.js";
 import { showBadSamples } from "./bad_samples.js";
@@ -33,7 +33,7 @@ const waitChart = new Chart(byId("chart-wait"), {
   limits: [[0.2, "highly input-bound"], [0.05, "moderately"]],
   top: 1,
 });
-let preview; // null: this server makes none
+let preview; // null if this server makes none
 
 async function update() {
   if (preview === undefined) {
@@ -96,11 +96,11 @@ function show() {
   showCharts(pipeline);
 }
 
-// Keeps what the charts show; the server keeps nothing of it.
+// Keeps what the charts show, which the server does not keep.
 function remember(pipelines) {
   const now = Date.now() / 1000;
   const values = new Map(pipelines.map((each) => [each.name, { rate: samplesPerSecond(each), wait: worstWait(each) }]));
-  // Later ones go, where the clock was set back.
+  // Drops later points too, in case the clock was set back.
   page.history = page.history.filter(({ at }) => at < now && at >= now - MAX_SECONDS);
   page.history.push({ at: now, values });
 }
@@ -117,7 +117,7 @@ function showCharts({ name }) {
 }
 
 function showFacts({ server, pipelines }) {
-  // The number falls minutes after the load, for autoscalers: without trainers it means nothing.
+  // For autoscalers, the number falls minutes after the load does: without trainers it means nothing.
   const hasTrainers = pipelines.some((each) => each.jobs.length);
   const facts = [
     ["Server", location.host, "address"],
@@ -137,7 +137,7 @@ function showFacts({ server, pipelines }) {
   setText(byId("notice-text"), server.ready ? "" : `This server is not ready: ${server.reason}`);
 }
 
-// The state of the connection, with the age of what is shown.
+// Shows the state of the connection, with the age of the figures.
 function showLink() {
   const now = performance.now();
   const age = page.answeredAt === null ? null : (now - page.answeredAt) / 1000;
@@ -154,14 +154,14 @@ function showLink() {
 }
 
 function problemOf(problem) {
-  if (!(problem instanceof RequestError)) return "an answer of another version";
+  if (!(problem instanceof RequestError)) return "a response from another version";
   return [401, 403].includes(problem.status) ? "no access" : problem.message;
 }
 
 const isWanted = () => !page.paused && !document.hidden;
 
 const poll = new Poll(update, isWanted, (error, delay) => {
-  if (!page.problem) setText(byId("announcer"), `No figures of the server: ${problemOf(error)}`);
+  if (!page.problem) setText(byId("announcer"), `No figures from the server: ${problemOf(error)}`);
   page.problem = error;
   page.retryAt = performance.now() + delay;
   showLink();

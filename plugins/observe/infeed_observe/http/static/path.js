@@ -1,4 +1,4 @@
-// The path of a batch, A to H: the time of each stage per batch, and the one that limits.
+// The path of a batch, A to H: the time of each stage per batch, and the bottleneck.
 
 import { byId, h, icon, meter, render, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
@@ -70,8 +70,8 @@ export function showPath(pipeline) {
   setAttribute(byId("wire"), "data-flows", report.bytes > 0);
   setText(byId("server-side"), `${format.number(perSecond(report.batches))} batches/s`);
   setText(byId("trainer-side"), trainer
-    ? `rank ${trainer.rank} of ${job.world_size}, ${job.world_size > 1 ? "the one that waits most" : "alone"}`
-    : "none is connected");
+    ? `rank ${trainer.rank} of ${job.world_size}, ${job.world_size > 1 ? "which waits most" : "alone"}`
+    : "none connected");
   showStates(report);
 }
 
@@ -107,7 +107,7 @@ function serverFigures({ report, queues }) {
   };
 }
 
-// The part of all samples that needed no work, if there was any.
+// Notes the share of samples that needed no work, if any.
 function shareNote(saved, made, what) {
   return saved ? `; ${format.percent(saved / (saved + made))} ${what}` : "";
 }
@@ -147,7 +147,7 @@ function trainerFigures(trainer) {
 
 function stageOf({ letter, name, glyph }, figures, limit) {
   const { figure, detail, share } = figures[letter];
-  // When the training is not input-bound, its own step is what it should be limited by.
+  // If the training is not input-bound, its own step limits it, as it should.
   const flag = limit === "H" ? "sets the pace" : "bottleneck";
   return h("li", { class: "stage", "data-limit": letter === limit },
     h("div", { class: "head" }, h("span", { class: "letter" }, letter), h("span", { class: "name" }, name),

@@ -9,7 +9,7 @@ const TIMEOUT_MS = 45000;
 const BUSY_MS = 2100;
 const TRIES = 5;
 
-// Asks again while the server is busy: it makes a preview every other second.
+// Retries while the server is busy: it makes a preview every two seconds at most.
 async function getPreview(pipeline, position) {
   const path = `/api/v1/pipelines/${encodeURIComponent(pipeline)}/preview?position=${encodeURIComponent(position)}`;
   for (let left = TRIES; ; left -= 1) {

@@ -57,11 +57,11 @@ export function showBroken(broken) {
   )));
 }
 
-// Of batches that were refused since the start, the last reason.
+// The readiness, and the last reason for refused batches since the start.
 function stateOf({ ready, reason, source_error: refused, totals }) {
   const state = ready ? "ready" : `not ready: ${reason}`;
   if (!refused || reason === refused.error) return state;
-  return `${state}; refused for its data: ${format.plural(totals.source_errors, "batch", "batches")}, the last at `
+  return `${state}; refused for their data: ${format.plural(totals.source_errors, "batch", "batches")}, the last at `
     + `${format.clockTime(Date.parse(refused.time) / 1000)}: ${refused.error}`;
 }
 
@@ -143,7 +143,7 @@ function rankMap(trainers) {
   }, each.rank)));
 }
 
-// The levels of the verdict, for one rank.
+// Applies the verdict's levels to one rank.
 function waitLevel(share) {
   if (typeof share !== "number") return "unknown";
   return share < 0.05 ? "good" : share < 0.2 ? "moderate" : "high";

@@ -1,4 +1,4 @@
-// The verdict: the line that stats, load test and API have, with its parts set apart.
+// The verdict: the same line as in stats, load test and API, with its parts set apart.
 
 import { byId, h, icon, render, setAttribute, setText } from "./dom.js";
 import { percent } from "./format.js";
@@ -12,7 +12,7 @@ export const LEVELS = {
 
 export const levelOf = (verdict) => LEVELS[verdict.level] ?? LEVELS.unknown;
 
-// Splits the line at its marks; the parts joined are the line again.
+// Splits the line at its marks; joined, the parts make the line again.
 function parts(verdict) {
   const rest = [];
   let line = verdict.text;
@@ -40,7 +40,7 @@ function parts(verdict) {
 
 let announced = "";
 
-// Shows the verdict, and returns the name of its pipeline, or null.
+// Shows the verdict; returns the name of its pipeline, or null.
 export function showVerdict(status) {
   const { verdict } = status;
   const { key, icon: symbol } = levelOf(verdict);
@@ -48,7 +48,7 @@ export function showVerdict(status) {
   setAttribute(byId("verdict"), "data-level", key);
   render(byId("verdict-icon"), icon(symbol));
   render(byId("verdict-line"), parts(verdict).map(([kind, text]) => {
-    // The separator is in the text, but not seen: each part has a line of its own.
+    // The separator is in the text but invisible: each part has its own line.
     const [separator] = /^[;:]? */.exec(text);
     return h("span", { class: kind }, h("i", {}, separator), h("span", {}, text.slice(separator.length)));
   }));
@@ -56,14 +56,14 @@ export function showVerdict(status) {
   setAttribute(byId("scale-mark"), "x", (992 * Math.min(1, verdict.wait_share)).toFixed(1));
   setText(byId("verdict-of"), found ? `${found.pipeline}, job ${found.job}` : "");
   document.title = key === "unknown" ? "infeed" : `${verdict.level}: infeed`;
-  // Only when the word or the cause changes: figures change every second.
+  // Announced only when the level or the cause changes: figures change every second.
   const spoken = verdict.cause ? `${verdict.level}, cause: ${verdict.cause}` : verdict.level;
   if (announced && spoken !== announced) setText(byId("announcer"), `The training is ${spoken}`);
   announced = spoken;
   return found?.pipeline ?? null;
 }
 
-// The job and the pipeline of the verdict.
+// Returns the job and the pipeline of the verdict.
 function origin(status) {
   for (const pipeline of status.pipelines) {
     const job = pipeline.jobs.find((each) => each.verdict.text === status.verdict.text);
