@@ -1,5 +1,5 @@
-"""Conditions on the fields of samples: `label < 10 and length(caption) > 5`, evaluated for all
-samples at once, without Python's names, attributes and calls."""
+"""Conditions on the fields of samples, such as `label < 10 and length(caption) > 5`, evaluated for
+all samples at once. They have none of Python's names, attributes and calls."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ _MAX_LENGTH = 10_000
 """Characters of a condition."""
 
 _MAX_DEPTH = 100
-"""Operations within each other."""
+"""Depth of nested operations."""
 
 
 class Condition:
-    """A parsed condition. Raises `ValueError` for one that is none."""
+    """A parsed condition. Raises `ValueError` for a text that is not a condition."""
 
     def __init__(self, text: str) -> None:
         if len(text) > _MAX_LENGTH:
             raise ValueError(
-                f"should have at most {_MAX_LENGTH} characters, and has {len(text)}; list the ids "
-                "of samples to leave out in remove"
+                f"should have at most {_MAX_LENGTH} characters, not {len(text)}; list the ids of "
+                "samples to leave out in remove"
             )
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # Python warns of '\d' and of 1or
+                warnings.simplefilter("error")  # Python only warns of '\d' and 1or
                 self._tree = ast.parse(text.strip(), mode="eval").body
             self.fields: tuple[str, ...] = tuple(dict.fromkeys(_fields(self._tree)))
         except (SyntaxError, RecursionError, MemoryError) as error:
-            problem = error.args[0] if error.args else "it is too deep"
+            problem = error.args[0] if error.args else "it is nested too deeply"
             raise ValueError(f"should be a condition such as label < 10: {problem}") from None
         if not self.fields:
             raise ValueError("should be a comparison with a field, such as label < 10")
 
     def holds(self, values: Mapping[str, Values], classes: Mapping[str, Sequence[str]]) -> Values:
-        """Returns whether the condition holds for each sample. A text that is compared with a field
-        is the name of a class, where its classes have names. Raises `ValueError`."""
+        """Returns whether the condition holds for each sample. Beside a field of numbers, a text is
+        the name of a class. Raises `ValueError`."""
         fields = {
             name: Rows.of(field) if has_rows(field) else exact(field)
             for name, field in values.items()
@@ -74,9 +74,9 @@ class Condition:
 
 
 def _fields(node: ast.expr, depth: int = 0) -> Iterator[str]:
-    """Yields the names of the fields. Raises `ValueError` for what a condition does not have."""
+    """Yields the names of the fields. Raises `ValueError` for an unsupported expression."""
     if depth > _MAX_DEPTH:
-        raise ValueError(f"should have at most {_MAX_DEPTH} operations within each other")
+        raise ValueError(f"should have at most {_MAX_DEPTH} nested operations")
     inner: list[ast.expr] = []
     match node:
         case ast.Name(id=name):
@@ -96,7 +96,7 @@ def _fields(node: ast.expr, depth: int = 0) -> Iterator[str]:
             for compare, other in zip(ops, others, strict=True):
                 inner += [other] if type(compare) in _COMPARISONS else _items(other)
         case _:
-            raise ValueError(f"should have {_SYNTAX}; {ast.unparse(node)} is none of them")
+            raise ValueError(f"should have {_SYNTAX}, not {ast.unparse(node)}")
     for one in inner:
         yield from _fields(one, depth + 1)
 
@@ -110,7 +110,7 @@ def _items(node: ast.expr) -> list[ast.expr]:
         plain = [one.operand if isinstance(one, ast.UnaryOp) else one for one in node.elts]
         if all(isinstance(one, ast.Constant) for one in plain):
             return node.elts
-    raise ValueError("should have a list of values behind in, such as label in [1, 2]")
+    raise ValueError("should have a list of values after in, such as label in [1, 2]")
 
 
 class _Evaluation:
@@ -128,7 +128,7 @@ class _Evaluation:
         if found.dtype != bool:
             raise ValueError(
                 "should be a comparison with a field, such as label < 10, or several with and, or, "
-                f"not; {ast.unparse(node)} is none"
+                f"not; {ast.unparse(node)} is not one"
             )
         return np.broadcast_to(found, self._count)
 
@@ -159,8 +159,8 @@ class _Evaluation:
         raise AssertionError(node)  # `_fields` refuses others
 
     def _connected(self, nodes: Sequence[ast.expr], is_and: bool) -> Values:
-        """Returns whether all, or any, of some comparisons hold. Each is made for those samples
-        that the ones before leave open: `y != 0 and x / y > 1` divides by no 0."""
+        """Returns whether all, or any, of the comparisons hold. Each is made only for the samples
+        that earlier ones leave open, so `y != 0 and x / y > 1` never divides by 0."""
         holds = np.full(self._count, is_and)
         for node in nodes:
             rows = np.flatnonzero(holds == is_and)
@@ -174,8 +174,8 @@ class _Evaluation:
         field = self._fields[name]
         if isinstance(field, Rows):
             raise ValueError(
-                f"compares {name!r}, which has any number of rows in a sample; write "
-                f"any({name} == 3), or length({name}) > 0"
+                f"compares {name!r}, which has several rows in a sample; write any({name} == 3) or "
+                f"length({name}) > 0"
             )
         return field
 
@@ -186,16 +186,16 @@ class _Evaluation:
         texts = self._value(node)
         if not is_text(texts):
             raise ValueError(
-                f"has the length of a number; {ast.unparse(node)} is no text, and has no rows"
+                f"takes the length of {ast.unparse(node)}, which is neither a text nor has rows"
             )
         return np.array([len(text) for text in texts.flat], np.int64).reshape(texts.shape)
 
     def _any(self, node: ast.expr) -> Values:
-        """Returns whether a comparison holds for one row of each sample."""
+        """Returns whether a comparison holds for at least one row of each sample."""
         fields = {name: self._fields[name] for name in _fields(node)}
         rows = [field for field in fields.values() if isinstance(field, Rows)]
         if not rows:
-            raise ValueError(f"has no field with rows in any, at {ast.unparse(node)}")
+            raise ValueError(f"needs a field with rows in any, at {ast.unparse(node)}")
         counts = rows[0].counts
         flat = {
             name: field.of_rows(name, counts)
@@ -222,8 +222,8 @@ class _Evaluation:
         return np.asarray(_COMPARISONS[type(op)](ours, theirs))
 
     def _beside(self, other: ast.expr, node: ast.expr) -> Values:
-        """Returns the value of what is compared with another: for a text beside a field of numbers,
-        the number of the class."""
+        """Returns the value of a node compared with another one: for a text beside a field of
+        numbers, the number of the class."""
         match other, node:
             case ast.Name(id=field), ast.Constant(value=str() as text):
                 if not is_text(self._value(other)):
@@ -234,9 +234,9 @@ class _Evaluation:
 def _class_number(field: str, names: list[str], text: str) -> int:
     if text not in names:
         known = ", ".join(map(repr, names[:12])) or "no names"
-        raise ValueError(f"has {text!r}, no class of {field!r}, which has {known}")
+        raise ValueError(f"has {text!r}, which is not a class of {field!r}; it has {known}")
     if names.count(text) > 1:
-        raise ValueError(f"has {text!r}, the name of several classes of {field!r}; give the number")
+        raise ValueError(f"has {text!r}, which names several classes of {field!r}; give the number")
     return names.index(text)
 
 
