@@ -1,1 +1,1 @@
-"""Mixtures: parts of a data set by exact weights, and selections of a source's samples."""
+"""Mixtures: parts of a data set with exact weights, and selections of a source's samples."""

@@ -1,4 +1,4 @@
-"""Transforms by part: one step of the graph, which does with a sample what its part has for it."""
+"""Transforms by part: one step of the graph that applies the transforms of a sample's part."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Drawn, Key, Step, Transform, describe_tensor
 
 MIX = "mix"
-"""The key of a mixture, in places of errors."""
+"""The key of a mixture in the places of errors."""
 
 
 class ByPart(Transform):
-    """Makes the fields of a sample, by the transforms of its part."""
+    """Makes the fields of a sample with the transforms of its part."""
 
     _parts: Sequence[tuple[str, UnitedPart, Sequence[Step]]] = PrivateAttr(())
 
@@ -54,7 +54,7 @@ class ByPart(Transform):
         return made
 
     def draw(self, sample: Sample, key: Key) -> Drawn:
-        """Returns what the transforms of the sample's part draw. Runs outside of graphs."""
+        """Returns the draws of the transforms of the sample's part. Runs outside graphs."""
         name, source, steps = self._parts[int(sample[PART])]
         drawn: Drawn = {}
         fields = source.fields(sample)
@@ -91,8 +91,8 @@ class ByPart(Transform):
             if found != first:
                 raise ConfigError(
                     f"the parts of mix have different fields: {self._parts[0][0]!r} has "
-                    f"{_listed(first)}, and {name!r} has {_listed(found)}; give both transforms "
-                    "that end with the same ones",
+                    f"{_listed(first)}, but {name!r} has {_listed(found)}; give both transforms "
+                    "that end with the same fields",
                     at=(MIX, name),
                 )
 

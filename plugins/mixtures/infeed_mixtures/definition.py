@@ -1,4 +1,4 @@
-"""Definition of a mixture: named parts with weights, which `mix` has in place of a source."""
+"""Definition of a mixture: named parts with weights, given as `mix` in place of a source."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from infeed_server.transforms import TransformList
 from infeed_server.transforms.targets import Targets
 
 MAX_PARTS = 4096
-"""Parts of a mixture: a server lists them to each trainer."""
+"""Parts of a mixture. A server lists all of them to each trainer."""
 
 
 _NUMBER = re.compile(r"-?[0-9]+(/0*[1-9][0-9]*|(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?)")
 
 
 def _exact(value: Any) -> Any:
-    """Returns the number that was written: 0.7 is seven tenths."""
+    """Returns exactly the number as written: 0.7 is seven tenths."""
     if isinstance(value, Fraction):
         return value
     text = str(value)
@@ -56,20 +56,20 @@ class MixPart(HasSource):
     """A part of a mixture."""
 
     source: AnySource | None = None
-    """Its samples; or `pipeline`."""
+    """The source of its samples; or give `pipeline`."""
     pipeline: str | Pipeline | None = None
-    """Name of a pipeline of the same file, whose source and transforms the part has. Its order,
-    batches and bad samples are the mixture's."""
+    """Name of a pipeline in the same file, for its source and transforms. Order, batches and bad
+    samples are the mixture's."""
     weight: Weight = Field(1, validate_default=True)
-    """Its share is the weight divided by the sum of all weights, exactly: a number, or a text such
-    as `2/3`."""
+    """A number, or a text such as `2/3`. The part's share is exactly its weight divided by the sum
+    of all weights."""
     transforms: TransformList = ()
-    """Steps on its samples, in front of the mixture's own, with `source`."""
+    """With `source`, steps on the part's samples, before the mixture's own transforms."""
     targets: Targets = {}  # noqa: RUF012 - immutable
-    """What its transforms move with a picture, with `source`."""
+    """With `source`, what its transforms move with a picture."""
     max_epochs: Annotated[int, Field(ge=1)] | None = None
-    """Number of times that its samples may come; an error names the position where they would come
-    once more."""
+    """Maximum number of passes over the part's samples; an error names the position where another
+    pass would begin."""
 
     @classmethod
     def other_keys(cls) -> list[str]:
@@ -90,31 +90,31 @@ class MixPart(HasSource):
             return self.pipeline
         if self.source is None:
             raise ConfigError(
-                f"pipeline {self.pipeline!r} is a name, for a YAML file or a mapping of pipelines; "
-                "give the pipeline itself"
+                f"pipeline {self.pipeline!r} is a name, which works only in a YAML file or a "
+                "mapping of pipelines; give the pipeline itself"
             )
         return Pipeline(source=self.source, transforms=self.transforms, targets=self.targets)
 
     def linked(self, pipelines: Mapping[str, Pipeline]) -> MixPart:
-        """Returns the part with the pipeline that it names. Raises `ConfigError`."""
+        """Returns the part with the pipeline instead of its name. Raises `ConfigError`."""
         if not isinstance(self.pipeline, str):
             return self
         if self.pipeline not in pipelines:
             plain = [name for name, one in pipelines.items() if one.source.kind != MixSource.kind]
             hint = did_you_mean(self.pipeline, plain)
-            names = ", ".join(plain) or "no others"
+            names = ", ".join(plain) or "none"
             raise ConfigError(
-                f"there is no valid pipeline {self.pipeline!r}{hint}; there are {names}",
+                f"there is no valid pipeline {self.pipeline!r}{hint}; available: {names}",
                 at=("pipeline",),
             )
         return self.model_copy(update={"pipeline": pipelines[self.pipeline]})
 
 
 class MixStage(Definition):
-    """Weights from a position on."""
+    """Weights that apply from a position on."""
 
     begin: Annotated[int, Field(ge=1, lt=1 << 62, alias="from")]
-    """First position, in samples over all ranks: a multiple of `block`."""
+    """First position, in samples over all ranks; a multiple of `block`."""
     weights: dict[str, Weight]
     """The weight of each part."""
 
@@ -129,29 +129,29 @@ class MixSource(IndexedDefinition):
         dict[Annotated[str, Field(min_length=1)], MixPart],
         Field(min_length=1, max_length=MAX_PARTS, examples=["{web: {pipeline: a, weight: 3}}"]),
     ]
-    """The parts by name. New ones at the end leave the ids of all samples as they were."""
+    """The parts by name. Parts appended at the end do not change the ids of other samples."""
     epoch: Annotated[int, Field(ge=1, lt=1 << 62)] | None = None
-    """Positions of an epoch; by default as many as all parts have samples."""
+    """Number of positions in an epoch; by default the number of samples of all parts."""
     exhausted: Literal["repeat", "stop"] = "repeat"
-    """When the samples of a part are used up: they come again in another order, or with `stop` the
-    epoch ends for all parts."""
+    """What happens when a part has no samples left: `repeat` delivers them again in another order,
+    `stop` ends the epoch for all parts."""
     block: Annotated[int, Field(ge=1, le=1 << 16)] = 1024
-    """Positions whose parts are permuted together, so that each rank sees all parts. Behind each
-    block and each epoch, each part has its exact share, within two samples."""
+    """Positions whose parts are permuted together, so that each rank sees all parts. After each
+    block and each epoch, every part has its exact share, to within two samples."""
     stages: Annotated[tuple[MixStage, ...], BeforeValidator(as_tuple)] = ()
-    """Other weights from positions on: `[{from: 1024000, weights: {web: 1, books: 2}}]`."""
+    """Weights from later positions on: `[{from: 1024000, weights: {web: 1, books: 2}}]`."""
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
         begin = 0
         for stage in self.stages:
             if stage.weights.keys() != self.mix.keys():
-                raise ValueError(f"stages: should have the weight of each of {', '.join(self.mix)}")
+                raise ValueError(f"stages: should have a weight for each of {', '.join(self.mix)}")
             if stage.begin % self.block or stage.begin <= begin:
                 near = max(begin + self.block, stage.begin // self.block * self.block)
                 raise ValueError(
-                    f"stages: {stage.begin} should be a multiple of block, {self.block}, and "
-                    f"behind {begin}: for example {near}"
+                    f"stages: {stage.begin} should be a multiple of block, {self.block}, and more "
+                    f"than {begin}, for example {near}"
                 )
             begin = stage.begin
         for number, weights in enumerate(self._weights):
@@ -161,7 +161,7 @@ class MixSource(IndexedDefinition):
                 place = f"stages[{number - 1}].weights" if number else "the weights of mix"
                 raise ValueError(f"{place}: {error}") from None
         if self.exhausted == "stop" and (self.stages or self.epoch or any(self._most)):
-            raise ValueError("exhausted: stop goes with neither stages, epoch nor max_epochs")
+            raise ValueError("exhausted: stop cannot go with stages, epoch or max_epochs")
         return self
 
     def resolve(self, base: Path) -> Self:
@@ -197,14 +197,14 @@ class MixSource(IndexedDefinition):
                 undo.callback(opened[-1].close)
                 if opened[-1].part_sizes:
                     raise ConfigError(
-                        "it is a mixture itself; name its parts instead", at=("mix", name)
+                        "it is itself a mixture; name its parts instead", at=("mix", name)
                     )
             source = self._join(opened)
             undo.pop_all()
         return source
 
     def _join(self, opened: Sequence[Source]) -> Source:
-        """Returns the parts as one source."""
+        """Joins the parts into one source."""
         from infeed_mixtures.joined import join  # noqa: PLC0415 - it loads TensorFlow
 
         begins = (0, *(stage.begin for stage in self.stages))
@@ -214,7 +214,7 @@ class MixSource(IndexedDefinition):
 
     @property
     def _weights(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The weights of all parts, of each stage."""
+        """For each stage, the weights of all parts."""
         first = {name: part.weight for name, part in self.mix.items()}
         stages = [first, *(stage.weights for stage in self.stages)]
         return tuple(tuple(weights[name] for name in self.mix) for weights in stages)
@@ -225,7 +225,7 @@ class MixSource(IndexedDefinition):
 
 
 def _checked(made: Pipeline) -> Pipeline:
-    """Returns a part. Raises `ConfigError` for options that a mixture cannot have."""
+    """Returns a part's pipeline. Raises `ConfigError` for options that a part cannot have."""
     for option in ("remove", "skip"):
         if getattr(made, option):
             raise ConfigError(
@@ -235,7 +235,7 @@ def _checked(made: Pipeline) -> Pipeline:
     for number, step in enumerate(made.transforms):
         if step.in_source:
             raise ConfigError(
-                f"transforms[{number}] is a function in Python, which a part cannot have; write it "
+                f"transforms[{number}] is a Python function, which a part cannot have; write it "
                 "with TensorFlow operations, or put it first in the transforms of the mixture",
                 at=("pipeline",),
             )

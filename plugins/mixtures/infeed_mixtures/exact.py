@@ -1,5 +1,5 @@
-"""Values of the samples without wrapping or rounding: integers of any size, float64, and texts as
-UTF-8 bytes."""
+"""Exact values of samples, without wrapping or rounding: integers of any size, float64, and texts
+as UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[Any]
-"""A value for each sample, or one for all: bool, int64, float64, or Python's int and bytes."""
+"""One value per sample, or one for all: bool, int64, float64, or Python's int and bytes."""
 
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 
 
 def exact(values: Values) -> Values:
-    """Returns the values in a type without bounds. Raises `ValueError` for other than numbers and
-    texts."""
+    """Returns the values in a type that neither wraps nor rounds them. Raises `ValueError` for
+    values that are neither numbers nor texts."""
     kind = values.dtype.kind
     if kind == "b":
         return values
@@ -30,7 +30,7 @@ def exact(values: Values) -> Values:
     if all(type(item) is int for item in items):
         return _integers(values)
     if not all(isinstance(item, str | bytes) for item in items):
-        raise ValueError(f"has a field of {values.dtype}; it takes numbers and texts")
+        raise ValueError(f"has a field of {values.dtype}; only numbers and texts are supported")
     texts = np.empty(len(items), object)
     texts[:] = [item.encode() if isinstance(item, str) else item for item in items]
     return texts.reshape(values.shape)
@@ -41,13 +41,12 @@ def is_text(values: Values) -> bool:
 
 
 def arithmetic(operation: Callable[..., Values], ours: Values, theirs: Values) -> Values:
-    """Returns the exact integers, or float64. Raises `ValueError` where there is no result."""
+    """Returns exact integers or float64. Raises `ValueError` if there is no result."""
     if is_text(ours) or is_text(theirs):
-        raise ValueError("has a text in + - * / // %, which take numbers; length(x) is one")
+        raise ValueError("has a text in + - * / // %, which take numbers, such as length(x)")
     if operation in _DIVISIONS and (zeros := np.count_nonzero(theirs == 0)):
         raise ValueError(
-            f"divides by 0, {zeros} times; put what leaves 0 out in front, such as y != 0 and "
-            "x / y > 1"
+            f"divides by 0, {zeros} times; exclude 0 first, as in y != 0 and x / y > 1"
         )
     if operation is operator.truediv or "f" in (ours.dtype.kind, theirs.dtype.kind):
         with np.errstate(all="ignore"):
@@ -61,7 +60,7 @@ def arithmetic(operation: Callable[..., Values], ours: Values, theirs: Values) -
 
 
 def _integers(values: Values) -> Values:
-    """Returns integers as int64, or as Python's where one of them does not fit."""
+    """Returns integers as int64, or as Python's if one of them does not fit."""
     fits = not values.size or (int(values.min()) >= -(1 << 63) and int(values.max()) < 1 << 63)
     return values.astype(np.int64 if fits else object, copy=False)
 

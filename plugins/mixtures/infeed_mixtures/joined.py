@@ -1,4 +1,4 @@
-"""Opened parts as one source, with the transforms that they need in front of the mixture's own."""
+"""Opened parts as one source, with the transforms that they need before the mixture's own."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from infeed_server.sources.concat import ConcatSource, difference
 def join(
     parts: Sequence[Pipeline], opened: Sequence[Source], mixture: Mixture, course: Course
 ) -> Source:
-    """Returns opened parts as one source. Parts with the same columns and transforms need no step
-    of their own. Raises `ConfigError` for parts with other classes."""
+    """Joins opened parts into one source. Parts with equal columns and transforms need no step of
+    their own. Raises `ConfigError` for parts with different classes."""
     names, sizes = mixture.names, [len(source) for source in opened]
     steps = [take_cache(name_draws(part.transforms))[0] for part in parts]
     identities = [[step.identity() for _, step in some] for some in steps]
@@ -61,12 +61,12 @@ def join(
 
 
 def _add_shown(shown: dict[str, TargetSpec], made: Mapping[str, TargetSpec], fields: Specs) -> None:
-    """Adds the targets of a part that are among its fields, so that the transforms of the mixture
-    move them too. Raises `ConfigError` for one that another part has in other units."""
+    """Adds the targets among a part's fields, so that the transforms of the mixture move them too.
+    Raises `ConfigError` for a target that another part has in other units."""
     for name in made.keys() & fields.keys():
         if (known := shown.setdefault(name, made[name])) != made[name]:
             raise ConfigError(
-                f"{name!r} is {written(made[name])}, and in another part {written(known)}; write "
-                "both parts alike, or convert one by a map",
+                f"{name!r} is {written(made[name])}, but {written(known)} in another part; write "
+                "both parts alike, or convert one with a map",
                 at=("targets", name),
             )

@@ -1,4 +1,4 @@
-"""Fields of all samples of a source: known to it, or read."""
+"""Fields of all samples, either known to the source or read from it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from infeed_server.sources.base import Sample, Source
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 1024
-"""Samples that are read at once where a field is not known."""
+"""Samples read at once if a field is unknown."""
 
 
 def field_values(
     source: Source, name: str, option: str, *, with_rows: bool = False
 ) -> npt.NDArray[Any]:
-    """Returns a field of all samples, which are read where it is not known. Raises `ConfigError`
-    for one that is not there, and one with several values in a sample, unless it is `with_rows`:
-    then each sample has an array."""
+    """Returns a field of all samples, reading them if the source does not know it. Raises
+    `ConfigError` for a field that does not exist, or that has several values in a sample; with
+    `with_rows`, each sample of such a field has an array."""
     known = source.whole_field(name)
     if known is not None and (with_rows or not has_rows(known)):
         return known
@@ -38,13 +38,13 @@ def field_values(
     spec = fields[name]
     if not with_rows and spec.shape.rank != 0:
         raise ConfigError(
-            f"field {name!r} has the shape {spec.shape} in each sample, and {option} takes one "
-            f"value; mix parts of the source instead, each with a where such as any({name} == 0)",
+            f"field {name!r} has shape {spec.shape} in each sample, but {option} takes one value; "
+            f"mix parts of the source instead, each with a where such as any({name} == 0)",
             at=(option,),
         )
     log.warning(
-        "%s reads all %d samples at each start, as the field %r is not known without; an arrays, "
-        "csv or images source knows its labels",
+        "%s reads all %d samples at each start, because the source does not know the field %r; an "
+        "arrays, csv or images source knows its labels",
         option,
         len(source),
         name,

@@ -1,4 +1,4 @@
-"""Mixed source: the samples of several parts, with the order of a mixture."""
+"""Mixed source: the samples of several parts in the order of a mixture."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from infeed_server.storage.files import abbreviate
 log = logging.getLogger(__name__)
 
 _MAX_SHOWN = 12
-"""Parts in a line of the log."""
+"""Parts named in one line of the log."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a mixture goes on: the positions of an epoch (None: as many as there are samples);
-    whether it ends with the first part that is used up; the epochs that each part may have at most.
+    """The epochs of a mixture: their number of positions (None: the number of samples), whether
+    they stop at the first part without samples left, and the maximum epochs of each part.
     """
 
     epoch: int | None = None
@@ -38,7 +38,7 @@ class Course:
 
 
 class MixedSource(Source):
-    """Samples that are numbered part by part, whose order is a mixture's."""
+    """Samples numbered part by part, in the order of a mixture."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class MixedSource(Source):
         course: Course,
         transforms: Sequence[Any] = (),
     ) -> None:
-        """Takes the source over. Raises `ConfigError` for an epoch that cannot be."""
+        """Takes over the source. Raises `ConfigError` for an impossible epoch."""
         self.source, self.transforms, self.shown = source, transforms, source.shown
         self.part_sizes = dict(zip(mixture.names, sizes, strict=True))
         self._mixture, self._course = mixture, course
@@ -59,7 +59,7 @@ class MixedSource(Source):
             for name, size, count in zip(mixture.names, sizes, counts, strict=True)
         ]
         log.info(
-            "an epoch of %d positions has these epochs of each part: %s",
+            "an epoch of %d positions contains these epochs of its parts: %s",
             self._length,
             abbreviate(epochs, _MAX_SHOWN),
         )
@@ -80,8 +80,8 @@ class MixedSource(Source):
     def order(self, plain: SampleOrder) -> SampleOrder:
         if plain.removed.shrinks:
             raise ConfigError(
-                "shrink does not go with a mixture, whose epochs have a length of their own; leave "
-                "it out, and samples of the same part come in their place",
+                "shrink cannot go with a mixture, whose epochs have their own length; leave it "
+                "out, and other samples of the same part take their place",
                 at=("remove", "then"),
             )
         most = self._course.max_epochs
@@ -100,7 +100,7 @@ class MixedSource(Source):
         gone = np.bincount(order.parts_of(plain.removed.ids), minlength=len(order.sizes))
         for name, size, count in zip(self.part_sizes, order.sizes, gone.tolist(), strict=True):
             if size == count:
-                raise ConfigError(f"all {size} samples of part {name!r} are listed; leave some")
+                raise ConfigError(f"lists all {size} samples of part {name!r}; keep at least one")
         return order
 
     def read(self, indices: Indices) -> Columns:
@@ -133,14 +133,14 @@ class MixedSource(Source):
         for part, most in enumerate(self._course.max_epochs):
             if most and (position := self._first(part, most * sizes[part])) < length:
                 raise ConfigError(
-                    f"part {names[part]!r} begins its epoch {most + 1} about position {position}, "
-                    f"and an epoch of the mixture has {length} positions; raise max_epochs, lower "
-                    f"the weight, or give a shorter epoch: {max(1, position)}",
+                    f"part {names[part]!r} begins its epoch {most + 1} at about position "
+                    f"{position}, but an epoch of the mixture has {length} positions; raise "
+                    f"max_epochs, lower the weight, or shorten epoch to {max(1, position)}",
                     at=("mix", names[part], "max_epochs"),
                 )
         return length
 
     def _first(self, part: int, draw: int) -> int:
-        """Returns the number in the schedule of a draw, or one behind all positions."""
+        """Returns the number of a draw in the schedule, or one after all positions."""
         number = int(self._mixture.numbers(part, np.array([draw]))[0])
         return number if number >= 0 else 1 << 62

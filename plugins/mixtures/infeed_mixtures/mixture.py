@@ -1,4 +1,4 @@
-"""Mixture: parts with names and weights, which can change at stages, as turns by their number."""
+"""Mixture: numbered turns of named parts, by weights that can change at stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class Mixture:
-    """The turns of named parts. `begins` are the first numbers of the stages, each of which has a
+    """The turns of named parts. `begins` has the first number of each stage, and `weights` its
     weight for every part; `block` numbers are permuted together."""
 
     names: tuple[str, ...]
@@ -28,7 +28,7 @@ class Mixture:
     block: int
 
     def at(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """Returns the part whose turn each number is, and which of its turns, from 0 on."""
+        """Returns the part that has each number, and the number's place in its turns, from 0."""
         parts, draws = np.empty_like(numbers), np.empty_like(numbers)
         stages = np.searchsorted(self.begins, numbers, side="right") - 1
         for stage in np.unique(stages).tolist():
@@ -38,7 +38,7 @@ class Mixture:
         return parts, draws
 
     def numbers(self, part: int, draws: Numbers) -> Numbers:
-        """Returns the number of each draw of a part; `NEVER` for one that does not come."""
+        """Returns the number of each draw of a part; `NEVER` for a draw that never comes."""
         numbers, before = np.full_like(draws, NEVER), self._before[:, part]
         stages = np.searchsorted(before, draws, side="right") - 1
         for stage in np.unique(stages).tolist():
@@ -50,19 +50,19 @@ class Mixture:
         return numbers
 
     def counts(self, end: int) -> Numbers:
-        """Returns how many turns each part has among the numbers below `end`."""
+        """Returns the number of turns of each part below the number `end`."""
         stage = bisect_right(self.begins, end) - 1
         found: Numbers = self._schedules[stage].counts(end - self.begins[stage])
         before: Numbers = self._before[stage]
         return before + found
 
     def first_stages(self, count: int) -> Mixture:
-        """Returns the mixture without the stages behind the first ones."""
+        """Returns the mixture with only the first stages."""
         return Mixture(self.names, self.begins[:count], self.weights[:count], self.block)
 
     @property
     def digest(self) -> str:
-        """A hash of what decides which part has which turn: no part without weight does."""
+        """A hash of everything that determines the turns, which leaves out parts without weight."""
         weights = [
             [f"{name}:{weight}" for name, weight in zip(self.names, stage, strict=True) if weight]
             for stage in self.weights

@@ -1,10 +1,10 @@
 """Order of a mixture: the sample, its turn and its key at each position, and the inverse.
 
-A position has a number in the mixture's schedule, and so a part and a draw. The parts are permuted
-within blocks, so that each of several ranks sees all of them; the draws of a part keep their order.
-A block never reaches into another epoch, so an epoch has its exact share of each part.
-Draw n of a part of N samples is the sample n % N of the part's own order in its epoch n // N. That
-order and the keys come from the run's seed and the part's name, so no other part changes them.
+A position has a number in the mixture's schedule, which gives its part and draw. The parts are
+permuted within blocks, so that every rank sees all of them; the draws of a part keep their order.
+A block never reaches into another epoch, so an epoch has its exact share of each part. Draw n of a
+part with N samples is sample n % N of the part's own order in its epoch n // N. That order and the
+keys come from the run's seed and the part's name, so no other part changes them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ MIX_DOMAIN = 16
 """Hash domain of blocks and of the seeds of parts."""
 
 _AT_ONCE = 4096
-"""Positions that are computed at once, at least: NumPy takes as long for a short block or epoch."""
+"""Minimum of positions computed at once; NumPy takes as long for a shorter block or epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedOrder(SampleOrder):
-    """The order of a mixture. `count` are the positions of an epoch. `sizes` are the samples of
-    each part, numbered part by part; a part begins again when all of its samples had their
-    turn. With `restarts`, all parts begin again with each epoch."""
+    """The order of a mixture. `count` is the number of positions in an epoch, `sizes` the number of
+    samples of each part; samples are numbered part by part. A part begins again after all its
+    samples had their turn; with `restarts`, all parts begin again at each epoch."""
 
     mixture: Mixture
     sizes: tuple[int, ...]
     restarts: bool = False
     max_epochs: tuple[int, ...] = ()
-    """Epochs that each part may have at most; empty: any number."""
+    """Maximum epochs of each part; empty for no limit."""
 
     def __hash__(self) -> int:
-        return hash((self.seed, self.count))  # not of all weights: each batch looks pages up
+        return hash((self.seed, self.count))  # hashing all weights would slow down each batch
 
     @property
     def length(self) -> int:
@@ -59,15 +59,15 @@ class MixedOrder(SampleOrder):
         super().check_behind(last, start)
         assert isinstance(last, MixedOrder)
         if self.count != last.count:
-            raise ValueError(f"its epoch has {self.count} positions; give epoch: {last.count}")
+            raise ValueError(f"its epoch has {self.count} positions; set epoch: {last.count}")
         stages = len(last.mixture.begins)
         later = self.mixture.begins[stages:]
         if self.mixture.first_stages(stages).digest != last.mixture.digest or start > min(
             later, default=start
         ):
             raise ValueError(
-                "its weights, block or parts differ from the run's so far; leave them as they "
-                f"were, and give new weights as a stage from position {start} or later"
+                "its weights, block or parts differ from the run's; leave them as they were, and "
+                f"give new weights as a stage from position {start} or later"
             )
 
     def named(self, name: str) -> SampleOrder:
@@ -76,8 +76,8 @@ class MixedOrder(SampleOrder):
             if order.name == name:
                 return order
         raise ValueError(
-            f"a segment has the mixture {name!r}, and the definition has none that begins so: give "
-            "new weights as one more stage behind those there are"
+            f"a segment has the mixture {name!r}, but the definition's mixture does not begin with "
+            "it; append new weights as another stage"
         )
 
     def visited(self, positions: Positions) -> tuple[Positions, Positions]:
@@ -102,9 +102,9 @@ class MixedOrder(SampleOrder):
             first = beyond[0]
             raise InvalidRequestError(
                 f"part {self.mixture.names[parts[first]]!r} would begin its epoch "
-                f"{turns[first] + 1} at position {start + first}, and its max_epochs is "
-                f"{self.max_epochs[parts[first]]}; end the run before, raise it, or lower the "
-                "weight"
+                f"{turns[first] + 1} at position {start + first}, but its max_epochs is "
+                f"{self.max_epochs[parts[first]]}; end the run earlier, raise max_epochs, or lower "
+                "the weight"
             )
 
     def visits(self, epoch: int, index: Positions) -> tuple[Positions, Positions, Positions]:
@@ -129,22 +129,22 @@ class MixedOrder(SampleOrder):
             raise SampleError(
                 f"{gone[most]} of the {self.sizes[most]} samples of part "
                 f"{self.mixture.names[most]!r} are bad, too many to follow their substitutes; "
-                "repair the files, or see the quarantine log"
+                "repair the files listed in the quarantine log"
             )
         return order
 
     def parts_of(self, index: Positions) -> Positions:
-        """Returns the number of the part of each sample."""
+        """Returns the part number of each sample."""
         return np.searchsorted(self.begins, index, side="right").astype(np.int64) - 1
 
     @cached_property
     def begins(self) -> Positions:
-        """The first sample of each part, then the number of all samples."""
+        """The first sample of each part, then the total number of samples."""
         return np.cumsum([0, *self.sizes], dtype=np.int64)
 
     @cached_property
     def orders(self) -> tuple[SampleOrder, ...]:
-        """The own order of each part."""
+        """Each part's own order."""
         return tuple(
             SampleOrder(size, _part_seed(self.seed, name), self.mode, self.block, self.window)
             for name, size in zip(self.mixture.names, self.sizes, strict=True)
@@ -155,8 +155,8 @@ class MixedOrder(SampleOrder):
         return np.array([order.seed for order in self.orders])
 
     def turns_at(self, positions: Positions) -> tuple[Positions, Positions]:
-        """Returns the part and the draw at each of consecutive positions, which begin and end with
-        a block. An epoch ends a block: so it has the turns of its own numbers."""
+        """Returns the part and the draw at each of consecutive positions, which must begin and end
+        with a block. The end of an epoch ends a block, so an epoch has only its own turns."""
         epochs = positions // self.count
         numbers = positions - self.count * epochs * self.restarts
         blocks = numbers // self.mixture.block
@@ -171,13 +171,13 @@ class MixedOrder(SampleOrder):
 
     @cached_property
     def page(self) -> int:
-        """The positions of a page, which are computed at once: whole blocks."""
+        """The number of positions in a page, computed at once: whole blocks."""
         return -(-_AT_ONCE // self.mixture.block) * self.mixture.block
 
     @cached_property
     def span(self) -> int:
-        """The positions at whose multiples a page begins: whole epochs, if each begins with a
-        block."""
+        """The number of positions at whose multiples a page begins: whole epochs, if each begins
+        with a block."""
         return self.count * max(1, self.page // self.count) if self.restarts else 1 << 62
 
     def _peers(self, index: Positions) -> tuple[Any, Any]:
@@ -187,7 +187,7 @@ class MixedOrder(SampleOrder):
     def _visits_of(
         self, part: int, epoch: int, index: Positions
     ) -> tuple[Positions, Positions, Positions]:
-        """Returns what `visits` does, of samples of one part."""
+        """Returns the result of `visits` for samples of one part."""
         size, before = self.sizes[part], epoch * self.restarts
         first = (epoch - before) * self.count  # of the epoch's numbers
         begin, end = (int(self.mixture.counts(n)[part]) for n in (first, first + self.count))
@@ -211,7 +211,7 @@ class MixedOrder(SampleOrder):
 
 @lru_cache(maxsize=256)
 def _page_samples(order: MixedOrder, begin: int) -> tuple[Positions, Positions]:
-    """Returns the samples and their turns at the positions of a page: 16 bytes a position."""
+    """Returns the samples and their turns at the positions of a page, 16 bytes per position."""
     positions = np.arange(begin, min(begin + order.page, (begin // order.span + 1) * order.span))
     parts, draws = order.turns_at(positions)
     turns, places = np.divmod(draws, np.array(order.sizes)[parts])
@@ -228,8 +228,8 @@ def _page_samples(order: MixedOrder, begin: int) -> tuple[Positions, Positions]:
 def _permuted(
     order: MixedOrder, pairs: Positions, which: Positions, places: Positions
 ) -> Positions:
-    """Returns the samples of parts at places; `pairs` are part and turn, and `which` has the pair
-    of each place."""
+    """Returns the samples at places in parts. `pairs` lists parts and turns, and `which` is the
+    index of each place's pair."""
     if order.mode == "global":
         parts, turns = pairs.T
         keys = np.stack([order.seeds[parts], turns], axis=1)
@@ -242,6 +242,6 @@ def _permuted(
 
 
 def _part_seed(seed: int, name: str) -> int:
-    """Returns the seed of a part's order and keys."""
+    """Returns the seed for a part's order and keys."""
     word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little", signed=True)
     return int(combine(seed, MIX_DOMAIN, word)[0]) >> 1

@@ -1,5 +1,5 @@
-"""Images under many permutations at once: a block of a mixture has few samples of each part, and
-NumPy takes as long for one as for a thousand."""
+"""Images under many permutations at once, since a block of a mixture has few samples of each part
+and NumPy takes as long for one as for a thousand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infeed_server.order.permutation import (
 
 
 def images(values: Positions, which: Positions, counts: list[int], keys: Positions) -> Positions:
-    """Returns `permutation(counts[i], *keys[i]).forward(value)` of each value, whose i is in
+    """Returns `permutation(counts[i], *keys[i]).forward(value)` for each value, with i from
     `which`."""
     result = np.empty_like(values)
     sizes = np.array(counts)
@@ -28,7 +28,7 @@ def images(values: Positions, which: Positions, counts: list[int], keys: Positio
 
 
 def _sorted_images(sizes: Positions, keys: Positions) -> Positions:
-    """Returns all images under permutations as `sorted_permutation`, one behind the other."""
+    """Returns all images under permutations like `sorted_permutation`, concatenated."""
     owners = np.repeat(np.arange(len(sizes)), sizes)
     elements = np.arange(len(owners)) - (np.cumsum(sizes) - sizes)[owners]
     hashes = combine(*keys[owners].T, elements)
@@ -36,7 +36,7 @@ def _sorted_images(sizes: Positions, keys: Positions) -> Positions:
 
 
 class _Networks:
-    """Feistel networks as `FeistelPermutation` has one, for each count and key."""
+    """A Feistel network like that of `FeistelPermutation` for each count and key."""
 
     def __init__(self, counts: list[int], keys: Positions) -> None:
         self._counts = np.array(counts, np.uint64)

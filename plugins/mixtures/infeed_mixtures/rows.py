@@ -1,4 +1,4 @@
-"""Rows of samples: a field with any number of values in each, such as the labels of boxes."""
+"""Rows of samples: a field with any number of values per sample, such as the labels of boxes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from infeed_mixtures.exact import Values, exact
 
 @dataclass(frozen=True)
 class Rows:
-    """The number of rows in each sample, and the rows of all, one behind the other."""
+    """The number of rows in each sample, and the concatenated rows of all samples."""
 
     counts: Values
     values: Values
 
     @classmethod
     def of(cls, samples: Values) -> Self:
-        """Takes an array of rows for each sample. Raises `ValueError` for other than numbers and
-        texts."""
+        """Takes an array of rows for each sample. Raises `ValueError` for rows that are neither
+        numbers nor texts."""
         counts = np.array([len(rows) for rows in samples], np.int64)
         return cls(counts, exact(np.concatenate([*samples])))
 
@@ -34,14 +34,14 @@ class Rows:
         return Rows(self.counts[samples], self.values[np.repeat(is_kept, self.counts)])
 
     def of_rows(self, name: str, counts: Values) -> Values:
-        """Returns a value for each row. Raises `ValueError` for rows of several, and for another
-        number of rows than `counts`."""
+        """Returns a value for each row. Raises `ValueError` for rows with several values, and for
+        numbers of rows other than `counts`."""
         if self.values.ndim > 1:
             raise ValueError(
-                f"has {name!r} in any, with {self.values[0].size} values in each row; it takes one"
+                f"has {name!r} in any, with {self.values[0].size} values in each row instead of one"
             )
         if not np.array_equal(self.counts, counts):
-            raise ValueError(f"has {name!r} in any, beside a field with other rows in some samples")
+            raise ValueError(f"has {name!r} in any, with other rows in a sample than another field")
         return self.values
 
 

@@ -1,11 +1,11 @@
-"""Weighted schedule: which part has its turn at a number, and which turn of its own that is.
+"""Weighted schedule: the part that has its turn at each number, and the place in its own turns.
 
-The parts are the leaves of a Huffman tree over integer weights. A node of the weight T, with a
-left child of the weight L, gives its elements 0 to m - 1 so that c(m) = ⌊(m·L + ⌊T/2⌋) / T⌋ of them
-go to the left: the rounded share. So an element leads down to a part and a draw, and these lead up
-again, without a table and without a state. Weights on a path of a Huffman tree grow at least as
-Fibonacci numbers do, which bounds what the roundings add up to: after any number of elements, a
-part is less than 1.68 draws away from its exact share, however many parts there are.
+The parts are the leaves of a Huffman tree over integer weights. A node of weight T with a left
+child of weight L passes c(m) = ⌊(m·L + ⌊T/2⌋) / T⌋ of its elements 0 to m - 1, the rounded share,
+to the left. So an element leads down to a part and a draw, and these lead up again, without a table
+or a state. Weights on a path of a Huffman tree grow at least like Fibonacci numbers, which bounds
+the sum of the roundings: after any number of elements, a part is less than 1.68 draws away from its
+exact share, however many parts there are.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.int64]
 
 MAX_WEIGHT = 1 << 31
-"""Bound of the sum of all integer weights: products of two stay within 64 bits."""
+"""Bound on the sum of all integer weights, so that products of two stay within 64 bits."""
 
 _NONE = -1
 
 
 def integer_weights(weights: Sequence[Fraction]) -> list[int]:
-    """Returns the least integers with the same ratios as weights from 0 on. Raises `ValueError`
+    """Returns the smallest integers with the ratios of non-negative weights. Raises `ValueError`
     unless one is positive and all fit."""
     if not any(weights):
-        raise ValueError("all are 0; give one of them more")
+        raise ValueError("all are 0; make one of them positive")
     scale = lcm(*(weight.denominator for weight in weights))
     numbers = [int(weight * scale) for weight in weights]
     divisor = gcd(*numbers)
     numbers = [number // divisor for number in numbers]
     if sum(numbers) >= MAX_WEIGHT:
         raise ValueError(
-            f"should have ratios of integers whose sum is below {MAX_WEIGHT}; give fewer digits"
+            f"should be ratios of integers whose sum is below {MAX_WEIGHT}; give fewer digits"
         )
     return numbers
 
 
 class Schedule:
-    """The turns of parts whose weights are constant. A part of the weight 0 has none."""
+    """The turns of parts with constant weights. A part with weight 0 has none."""
 
     def __init__(self, weights: Sequence[int]) -> None:
-        """The weights are integers from 0 on, one of them positive."""
+        """The weights are non-negative integers, at least one of them positive."""
         self.parts = len(weights)
         size = 2 * self.parts
         self._total = np.zeros(size, np.int64)
@@ -66,7 +66,7 @@ class Schedule:
         self._left = self._total[self._children[:, 0]]
 
     def at(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """Returns the part whose turn each number is, and which of its turns, from 0 on."""
+        """Returns the part that has each number, and the number's place in its turns, from 0."""
         parts = np.full(numbers.shape, self._root, np.int64)
         draws = numbers.astype(np.int64)
         open_ = np.flatnonzero(parts >= self.parts)
@@ -79,8 +79,8 @@ class Schedule:
         return parts, draws
 
     def numbers(self, parts: Numbers, draws: Numbers) -> Numbers:
-        """Returns the number of each draw of a part: the inverse of `at`. The parts have weights
-        above 0."""
+        """Returns the number of each draw of a part, the inverse of `at`. The parts must have
+        positive weights."""
         node, numbers = parts.astype(np.int64), draws.astype(np.int64)
         open_ = np.flatnonzero(node != self._root)
         while open_.size:
@@ -89,8 +89,8 @@ class Schedule:
             total = self._total[up]
             share = self._total[child]
             offset = np.where(is_right, (total - 1) // 2, total // 2)
-            # The least number with more than m of the child's before its end. As in `_lefts`, the
-            # product of m and the total could exceed 64 bits.
+            # The smallest number up to which the child gets more than m elements. As in `_lefts`,
+            # the product of m and the total could exceed 64 bits.
             quotient, rest = np.divmod(m + 1, share)
             numbers[open_] = quotient * total - (offset - rest * total) // share - 1
             node[open_] = up
@@ -98,7 +98,7 @@ class Schedule:
         return numbers
 
     def counts(self, end: int) -> Numbers:
-        """Returns how many turns each part has among the numbers below `end`."""
+        """Returns the number of turns of each part below the number `end`."""
         counts = np.zeros(self.parts, np.int64)
         level = [(self._root, end)]
         while level:
@@ -112,8 +112,8 @@ class Schedule:
         return counts
 
     def _lefts(self, node: Numbers, m: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """Returns c(m) of nodes, and whether element m goes to the left: whether c(m + 1) is
-        larger."""
+        """Returns c(m) of nodes, and whether element m goes to the left, which is whether c(m + 1)
+        is larger."""
         total, left = self._total[node], self._left[node]
         quotient, rest = np.divmod(m, total)
         more, remainder = np.divmod(rest * left + total // 2, total)

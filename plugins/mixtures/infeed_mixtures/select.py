@@ -1,4 +1,4 @@
-"""Definitions of selections: `part`, `where` and `balance`, beside the source of a pipeline."""
+"""Definitions of the selections `part`, `where` and `balance` beside a pipeline's source."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _BLOCK = 1024
 
 
 class _Around(IndexedDefinition):
-    """The options of a selection around a source."""
+    """The options for a selection around a source."""
 
     of: AddedSource
-    """The source; `where`, `part` and `balance` beside `source` are around it."""
+    """The source; `where`, `part` and `balance` beside `source` wrap it."""
 
     def resolve(self, base: Path) -> Self:
         return self.model_copy(update={"of": self.of.resolve(base)})
@@ -46,11 +46,11 @@ class _Around(IndexedDefinition):
         try:
             if source.part_sizes:
                 raise ConfigError(
-                    "a mixture has parts with samples of their own; give it to each part",
+                    "a mixture's samples belong to its parts; give it to each part",
                     at=(self.kind,),
                 )
             return self.around(source)
-        except BaseException:  # also a signal
+        except BaseException:  # even a signal
             source.close()
             raise
 
@@ -61,7 +61,7 @@ class _Around(IndexedDefinition):
 
 def _is_share(bounds: tuple[Fraction, Fraction]) -> tuple[Fraction, Fraction]:
     if not bounds[0] < bounds[1] <= 1:
-        raise ValueError("should be a begin and a larger end, from 0 to 1, such as [0, 0.8]")
+        raise ValueError("should be a begin and a larger end from 0 to 1, such as [0, 0.8]")
     return bounds
 
 
@@ -76,7 +76,7 @@ class Share(Definition):
     ]
     """Begin and end, from 0 to 1."""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
-    """Seed of the split: shares of one seed that do not overlap have no sample in common."""
+    """Seed of the split. Shares with the same seed that do not overlap have no sample in common."""
 
 
 def _with_range(value: Any) -> Any:
@@ -84,19 +84,19 @@ def _with_range(value: Any) -> Any:
 
 
 class PartSource(_Around):
-    """A share of a source's samples, which a seed chooses."""
+    """A share of a source's samples, chosen by a seed."""
 
     kind: ClassVar[str] = "part"
     nesting: ClassVar[int] = 2
 
     part: Annotated[Share, BeforeValidator(_with_range)]
-    """Begin and end of the share, `[0, 0.8]`, or `{range: [0, 0.8], seed: 1}`."""
+    """Begin and end of the share, such as `[0, 0.8]` or `{range: [0, 0.8], seed: 1}`."""
 
     def around(self, source: Source) -> Source:
         count = len(source)
         begin, end = (floor(bound * count) for bound in self.part.range)
         if begin == end:
-            raise ConfigError(f"the share has none of the {count} samples", at=("part",))
+            raise ConfigError(f"the share contains none of the {count} samples", at=("part",))
         turned = permutation(count, self.part.seed, _PART_DOMAIN)
         ids = np.sort(turned.forward(np.arange(begin, end)))
         return SelectedSource(source, ids, ["part", self.part.seed, begin, end, count])
@@ -108,7 +108,7 @@ def _is_condition(text: str) -> str:
 
 
 class WhereSource(_Around):
-    """The samples of a source for which a condition holds."""
+    """The samples of a source that meet a condition."""
 
     kind: ClassVar[str] = "where"
     nesting: ClassVar[int] = 3
@@ -129,25 +129,25 @@ class WhereSource(_Around):
             raise ConfigError(f"{self.where!r} {error}", at=("where",)) from error
         ids = np.flatnonzero(holds)
         if not ids.size:
-            raise ConfigError(f"no sample has {self.where!r}", at=("where",))
+            raise ConfigError(f"no sample meets {self.where!r}", at=("where",))
         return SelectedSource(source, ids, ["where", self.where])
 
 
 class Classes(Definition):
-    """Classes that come equally often."""
+    """Classes that are delivered equally often."""
 
     field: Annotated[str, Field(min_length=1, examples=["label"])]
-    """The field of the source with a class: numbers or texts."""
+    """The field of the source that holds the class, as numbers or texts."""
 
 
 class BalanceSource(_Around):
-    """A source whose classes come equally often: a mixture of the classes."""
+    """A source whose classes are delivered equally often, as a mixture of the classes."""
 
     kind: ClassVar[str] = "balance"
     nesting: ClassVar[int] = 4
 
     balance: Classes
-    """The field of the source by which classes come equally often: `{field: label}`."""
+    """The field of the source whose classes are delivered equally often: `{field: label}`."""
 
     def around(self, source: Source) -> Source:
         from infeed_mixtures.known import field_values  # noqa: PLC0415 - it loads TensorFlow
@@ -157,7 +157,7 @@ class BalanceSource(_Around):
         found, numbers = np.unique(values, return_inverse=True)
         if len(found) > MAX_PARTS:
             raise ConfigError(
-                f"{field!r} has {len(found)} different values; at most {MAX_PARTS} are classes",
+                f"{field!r} has {len(found)} different values; the limit is {MAX_PARTS} classes",
                 at=("balance", "field"),
             )
         names = _class_names(source, field, found.tolist())
@@ -167,7 +167,7 @@ class BalanceSource(_Around):
 
 
 def _class_names(source: Source, field: str, values: list[Any]) -> dict[str, Any]:
-    """Returns the values by the name of their class. Raises `ConfigError` for two of one name."""
+    """Returns the values by class name. Raises `ConfigError` for two values with one name."""
     names = source.classes.get(field, ())
     named: dict[str, Any] = {}
     for value in values:

@@ -1,4 +1,4 @@
-"""Selected samples of a source, as a source with numbers of its own."""
+"""Selected samples of a source, as a source with its own sample numbers."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class _Places(Places):
 
 
 class SelectedSource(Source):
-    """The samples `ids` of a source, in this order: 8 bytes of memory for each."""
+    """The samples `ids` of a source in this order; each takes 8 bytes of memory."""
 
     def __init__(self, source: Source, ids: Indices, selection: Any) -> None:
-        """Takes the source over. `selection` is what the ids were chosen by: a JSON value."""
+        """Takes over the source. `selection`, a JSON value, describes how the ids were chosen."""
         self.source, self.ids, self.shown = source, ids, source.shown
         content = json.dumps([source.identity, selection, len(ids)])
         super().__init__(

@@ -1,4 +1,4 @@
-"""Parts whose columns or transforms differ, as sources with the same columns."""
+"""Parts with different columns or transforms, as sources with the same columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PART = "part"
 
 
 class UnitedPart(Source):
-    """A part with the columns of all: its own, the number of the part, and others, which are empty.
-    A step of the graph makes the fields."""
+    """A part with the columns of all parts: its own, the number of the part, and the others, which
+    are empty. A step of the graph makes the fields."""
 
     def __init__(self, source: Source, number: int, names: Mapping[str, str], columns: Any) -> None:
-        """Takes the source over. `names` are its columns' names among all `columns`."""
+        """Takes over the source. `names` maps its columns to their names among all `columns`."""
         self.source, self._number, self._names = source, number, names
         self.shown = source.shown
         super().__init__(
@@ -49,7 +49,7 @@ class UnitedPart(Source):
 
 
 def unite(sources: Sequence[Source]) -> list[UnitedPart]:
-    """Returns the sources with all columns of all. Equal columns are one."""
+    """Returns the sources with the columns of all; equal columns become one."""
     columns: dict[str, tf.TensorSpec] = {PART: tf.TensorSpec((), tf.int64)}
     names: list[dict[str, str]] = []
     for number, source in enumerate(sources):

@@ -1,1 +1,1 @@
-"""The order of the data of runs: commands that look at it and change it, and their calls."""
+"""The data order of runs: commands that inspect and change it, and their calls to servers."""

@@ -1,4 +1,4 @@
-"""Runs by name: a JSON file with a cursor, or a pipeline with a seed."""
+"""Names of runs: a JSON file with a cursor, or a pipeline with a seed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from infeed.shared.arguments import MAX_INT64
 from infeed.shared.errors import CursorError, InvalidRequestError
 
 _HOLDERS = ("cursor", "state")
-"""Keys under which checkpoints of `infeed.torch` and `infeed.keras` have the cursor."""
+"""Keys that hold the cursor in checkpoints of `infeed.torch` and `infeed.keras`."""
 
 
 def load_run(text: str) -> Run:
-    """Returns the run of a JSON file with a cursor, or of `PIPELINE` or `PIPELINE@SEED`. Raises
-    `CursorError` for a file without a cursor, and `InvalidRequestError` for a wrong seed."""
+    """Returns the run named by a JSON file with a cursor, `PIPELINE`, or `PIPELINE@SEED`. Raises
+    `CursorError` for a file without a cursor and `InvalidRequestError` for an invalid seed."""
     path = Path(text)
     if path.is_file() or path.suffix == ".json" or "/" in text:
         return _read(path)
     pipeline, separator, seed = text.partition("@")
     if not pipeline or (separator and not (seed.isdecimal() and int(seed) <= MAX_INT64)):
         raise InvalidRequestError(
-            f"run {text!r} is no file, and no pipeline with a seed from 0 to 2^63 - 1; give a file "
-            "with a cursor, PIPELINE, or PIPELINE@SEED"
+            f"run {text!r} is neither a file nor a pipeline with a seed from 0 to 2^63 - 1; give a "
+            "file with a cursor, PIPELINE, or PIPELINE@SEED"
         )
     return Run(pipeline, int(seed) if separator else None)
 
@@ -34,7 +34,7 @@ def _read(path: Path) -> Run:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise CursorError(
-            f"{path}: {reason}; a run's file has what Feed.state() returned, written by json.dump",
+            f"{path}: {reason}; write the result of Feed.state() to the file with json.dump",
             file=path,
         ) from None
     for key in _HOLDERS:

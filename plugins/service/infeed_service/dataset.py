@@ -11,7 +11,7 @@ from infeed.transport import Transport
 from infeed.v1 import feed_service_pb2, spec_pb2
 
 Compression = Literal["none", "snappy", "auto"]
-"""Compression of elements on their way from the workers; "auto": unless TensorFlow detects that
+"""Compression of elements sent by the workers; "auto" compresses unless TensorFlow detects that
 worker and trainer share a host."""
 
 COMPRESSIONS = get_args(Compression)
@@ -19,7 +19,7 @@ COMPRESSIONS = get_args(Compression)
 
 @dataclass(frozen=True)
 class DatasetRequest:
-    """Request for a data set; `RegisterDatasetRequest` documents the fields."""
+    """A request for a data set; `RegisterDatasetRequest` documents the fields."""
 
     pipeline: str
     fingerprint: str = ""
@@ -68,6 +68,6 @@ class RegisteredDataset:
 def register(
     transport: Transport, request: DatasetRequest, timeout: float = 20.0
 ) -> RegisteredDataset:
-    """Registers a data set at a server. Raises `InvalidRequestError`, `FingerprintError`."""
+    """Registers a data set at a server. Raises `InvalidRequestError` and `FingerprintError`."""
     answer = transport.call("RegisterDataset", request.to_proto(), timeout)
     return RegisteredDataset.from_proto(answer)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def open_service(options: ServiceOptions, insecure: bool) -> DataService:
     """Returns the service, not started. Raises `ConfigError`."""
-    # TensorFlow takes seconds, and the options are checked before.
+    # TensorFlow takes seconds to load; the options are checked before.
     from infeed_service.gateway.service import (  # noqa: PLC0415
         EmbeddedDataService,
         ExternalDataService,
@@ -29,16 +29,16 @@ def open_service(options: ServiceOptions, insecure: bool) -> DataService:
 
 
 def configure(options: Mapping[str, Any]) -> OpenEngine:
-    """Returns the function that opens the service. Raises `ConfigError` for an option without
-    effect."""
+    """Returns the function that opens the service. Raises `ConfigError` for an unknown compression
+    or an option without effect."""
     if options.get("compression", "none") not in COMPRESSIONS:
         known = ", ".join(COMPRESSIONS)
-        raise ConfigError(f"--compression {options['compression']!r}: it is one of {known}")
+        raise ConfigError(f"--compression {options['compression']!r}: not one of {known}")
     own = [name for name in ("workers", "dispatcher_listen", "work_dir") if name in options]
     if "dispatcher" in options and own:
         raise ConfigError(
-            f"--{own[0].replace('_', '-')} is for a service that this server starts; with "
-            "--dispatcher it joins one that runs already"
+            f"--{own[0].replace('_', '-')} has no effect with --dispatcher, which joins a service "
+            "that already runs; leave out one of them"
         )
     return partial(open_service, ServiceOptions(**options))
 

@@ -1,4 +1,4 @@
-"""Options of TensorFlow's data service: of `infeed serve`, and of its roles."""
+"""Options of TensorFlow's data service, for `infeed serve` and for its roles."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def _option(text: str, **shown: Any) -> Any:
 
 
 class ServiceOptions(Options):
-    """TensorFlow's data service, which makes the batches instead of the server."""
+    """Options for TensorFlow's data service, which makes the batches instead of the server."""
 
     workers: int | None = _option(
-        "Worker processes to start; each uses all processors. Default: 1.", min=1
+        "Worker processes to start; each uses all CPUs. Default: 1.", min=1
     )
     dispatcher: str | None = _option(
         "Address of an existing dispatcher to use instead, host:port; trainers must reach it too."
     )
     dispatcher_listen: str | None = _option(
-        "Address of the dispatcher that the server starts; workers listen on the same host, with "
-        "--work-dir on the next ports. Default: 127.0.0.1:0, with --work-dir port 7472."
+        "Address of the dispatcher that the server starts. Workers listen on the same host, on the "
+        "next ports with --work-dir. Default: 127.0.0.1:0, or port 7472 with --work-dir."
     )
     work_dir: str | None = _option(
-        "Folder for its journal, kept across restarts. Default: a temporary one."
+        "Folder for the dispatcher's journal, kept across restarts. Default: a temporary one."
     )
     compression: str | None = _option(
         "Compression of batches from the workers, unless a trainer requests another: none, snappy "
@@ -43,7 +43,7 @@ class ServiceOptions(Options):
 
 
 class RoleOptions(Options):
-    """Addresses of a dispatcher or a worker."""
+    """The options for the addresses of a dispatcher or worker."""
 
     listen: str
     http: str
@@ -54,8 +54,8 @@ class RoleOptions(Options):
     )
     advertise: str | None = option(
         None,
-        "Host or host:port under which other machines reach it. Default: the host it listens "
-        "on, or the host of its route.",
+        "Host or host:port that other machines connect to. Default: the host it listens on, or "
+        "the address of its route.",
         metavar="HOST[:PORT]",
     )
     insecure: bool = option(
@@ -80,13 +80,13 @@ class DispatcherOptions(RoleOptions):
     http: str = _http("127.0.0.1:7475")
     work_dir: str | None = option(
         None,
-        "Folder for the journal, which survives restarts. Default: a temporary one.",
+        "Folder for the journal, kept across restarts. Default: a temporary one.",
         metavar="FOLDER",
     )
     worker_address: list[str] | None = option(
         None,
         "For static sharding: address of an expected worker, as host, host:port or host:%port%; "
-        "can be repeated.",
+        "repeatable.",
     )
 
 
@@ -99,14 +99,14 @@ class WorkerOptions(RoleOptions):
     http: str = _http("127.0.0.1:7474")
     dispatcher: str = option(
         ...,
-        "Address that the dispatcher printed; the worker waits up to 30 s for it.",
+        "Address printed by the dispatcher; the worker waits up to 30 s for it.",
         metavar="HOST:PORT",
     )
-    tag: list[str] | None = option(None, "Worker tag of TensorFlow; can be repeated.")
+    tag: list[str] | None = option(None, "Worker tag of TensorFlow; repeatable.")
     grace: float = option(
         1.0,
-        "Seconds that clients get to finish reading at shutdown. TensorFlow cannot drain: "
-        "finished elements are lost.",
+        "Seconds for clients to finish reading at shutdown. TensorFlow cannot drain, so finished "
+        "elements are lost.",
         metavar="SECONDS",
         min=0,
     )
@@ -114,10 +114,10 @@ class WorkerOptions(RoleOptions):
 
 
 def parse_dispatcher(text: str) -> str:
-    """Parses `--dispatcher`, host:port. Raises `ConfigError`."""
+    """Parses the value of `--dispatcher`, host:port. Raises `ConfigError`."""
     address = Address.parse(text, "--dispatcher")
     if address.is_unix or address.port == 0:
         raise ConfigError(
-            f"--dispatcher {text}: give the address of a dispatcher, host:port", address=text
+            f"--dispatcher {text}: not host:port; give the address of a dispatcher", address=text
         )
     return str(address)

@@ -1,7 +1,7 @@
 """The sample order as TensorFlow graph operations, bit-identical to `infeed_server.order`.
 
-For tf.data workers, which run none of infeed's Python. Positions are vectors and may span epochs,
-so each value has a key of its own: `state`, uint64[n], is the combined key of each of n values.
+It is for tf.data workers, which run none of infeed's Python. Positions are vectors and may span
+epochs, so each of n values has its own combined key in `state`, uint64[n].
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GraphSampleOrder:
         last = count - (count - 1) // window * window
         if last == window:
             images = permute(within, window, state)
-        else:  # a value of one window may be none of the other
+        else:  # a value valid in one window may be out of range in the other
             zeros = tf.zeros_like(within)
             in_last = permute(tf.where(is_last, within, zeros), last, state)
             in_others = permute(tf.where(is_last, zeros, within), window, state)
@@ -130,7 +130,7 @@ def _to_key(state: tf.Tensor) -> tf.Tensor:
 
 
 def _with_shape_of(values: tf.Tensor, result: tf.Tensor) -> tf.Tensor:
-    """Restores the static shape of `values`, which a traced function of any shape loses."""
+    """Restores the static shape of `values`, which a function traced for any shape loses."""
     result.set_shape(values.shape)
     return result
 
@@ -189,7 +189,7 @@ def _round_keys(state: tf.Tensor) -> list[tf.Tensor]:
 def _cycle_walk(
     values: tf.Tensor, count: tf.Tensor, step: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor:
-    """Applies `step` to the values outside of [0, count) until none is left, once at least."""
+    """Applies `step` at least once, then again to values outside [0, count) until none is left."""
 
     def walk(out: tf.Tensor, outside: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         out = tf.where(outside, step(out), out)

@@ -1,7 +1,7 @@
 """RPC client of TensorFlow's data service: its dispatcher and workers, without TensorFlow.
 
-TensorFlow's own client waits forever for an unreachable dispatcher or worker, and only logs it. So
-infeed checks first, with a timeout. The messages are in `cluster.proto`.
+TensorFlow's own client waits forever for an unreachable dispatcher or worker, and only logs it, so
+infeed first checks with a timeout. The messages are in `cluster.proto`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from infeed.v1 import cluster_pb2 as messages
 CALL_TIMEOUT_SECONDS = 5.0
 
 STATIC_SHARDING = "infeed-static-sharding"
-"""Id of a data set that a dispatcher has if it began with a fixed list of workers."""
+"""Id of a data set that marks a dispatcher started with a fixed list of workers."""
 
 _MAX_CONCURRENT_CALLS = 16
-"""Workers called at the same time: one that does not respond must not delay the others."""
+"""Workers called concurrently, so that one without a response does not delay the others."""
 
 
 @dataclass(frozen=True)
 class DispatcherClient:
-    """Client of the dispatcher at `address`, host:port. Each call may take `timeout` seconds.
+    """A client of the dispatcher at `address`, host:port. Each call may take `timeout` seconds.
 
     Raises `ServerUnavailableError` when there is no response, and `ProtocolError` when the process
     is not a dispatcher of TensorFlow's data service.
@@ -45,12 +45,12 @@ class DispatcherClient:
     timeout: float = CALL_TIMEOUT_SECONDS
 
     def get_version(self) -> int:
-        """Returns the protocol version that the processes of the service share."""
+        """Returns the protocol version shared by the processes of the service."""
         response = self.call("GetVersion", messages.Nothing(), messages.DispatcherVersion)
         return int(response.version)
 
     def get_workers(self) -> list[str]:
-        """Returns the sorted addresses, host:port, of all registered workers, dead ones too."""
+        """Returns the sorted addresses, host:port, of all registered workers, even dead ones."""
         response = self.call("GetWorkers", messages.Nothing(), messages.Workers)
         return sorted(worker.address for worker in response.workers)
 
@@ -72,10 +72,10 @@ class DispatcherClient:
 
 
 class JournalMark:
-    """A data set in a dispatcher's journal, whose absence shows that the journal was lost.
+    """A data set in a dispatcher's journal; its absence shows that the journal was lost.
 
     A dispatcher without its old journal numbers jobs and tasks from the beginning, and TensorFlow's
-    workers and clients take the new ones for their own of the same number.
+    workers and clients mistake the new ones for their own with the same numbers.
     """
 
     def __init__(self, dispatcher: DispatcherClient) -> None:
@@ -83,13 +83,13 @@ class JournalMark:
         self._id: str | None = None
 
     def place(self) -> None:
-        """Registers it, another one if the last was lost. Raises `ServerUnavailableError`."""
+        """Registers a new mark. Raises `ServerUnavailableError`."""
         dataset_id = f"infeed-mark-{uuid.uuid4().hex}"
         register_mark(self._dispatcher.address, dataset_id)
         self._id = dataset_id
 
     def is_lost(self) -> bool:
-        """Returns whether the journal has it no more. Raises as `DispatcherClient` does."""
+        """Returns whether the journal lost the mark. Raises the errors of `DispatcherClient`."""
         return self._id is not None and not self._dispatcher.has_dataset(self._id)
 
 
@@ -103,13 +103,13 @@ def register_mark(dispatcher: str, dataset_id: str) -> None:
         )
     except tf.errors.OpError as error:
         raise ServerUnavailableError(
-            f"the dispatcher at {dispatcher} stores no data set: {error.message}", target=dispatcher
+            f"dispatcher {dispatcher} cannot store a data set: {error.message}", target=dispatcher
         ) from None
 
 
 def get_worker_tasks(address: str, timeout: float = CALL_TIMEOUT_SECONDS) -> list[int]:
-    """Returns the task ids of the worker at `address`, host:port, which shows that it is alive.
-    Raises as `DispatcherClient` does."""
+    """Returns the task ids of the worker at `address`, host:port; an answer shows that it is alive.
+    Raises the errors of `DispatcherClient`."""
     path = "/tensorflow.data.WorkerService/GetWorkerTasks"
     response = _call("worker", address, path, messages.Nothing(), messages.WorkerTasks, timeout)
     return [int(task.task_id) for task in response.tasks]
@@ -117,14 +117,14 @@ def get_worker_tasks(address: str, timeout: float = CALL_TIMEOUT_SECONDS) -> lis
 
 @dataclass(frozen=True)
 class Silence:
-    """Since when a worker does not answer, and why."""
+    """The time since which a worker has not answered, and the reason."""
 
     since: float
     reason: str
 
 
 class WorkerCheck:
-    """The workers of a dispatcher: which of them answered this machine at the last check."""
+    """The workers of a dispatcher, divided by whether they answered this machine's last check."""
 
     def __init__(
         self,
@@ -136,10 +136,10 @@ class WorkerCheck:
         self.tasks: dict[str, int] = {}
         """Number of tasks of each worker that answered."""
         self.silent: dict[str, Silence] = {}
-        """The other workers, since the first check that they did not answer."""
+        """The other workers, with the first check that each did not answer."""
 
     def run(self) -> None:
-        """Probes all workers. Raises as `DispatcherClient` does."""
+        """Probes all workers. Raises the errors of `DispatcherClient`."""
         tasks: dict[str, int] = {}
         silent: dict[str, Silence] = {}
 
@@ -157,7 +157,7 @@ class WorkerCheck:
         self.tasks, self.silent = tasks, silent
 
     def silent_for(self, seconds: float, after: float = 0.0) -> tuple[str, ...]:
-        """Returns the workers that have not answered for so long, and did at the time `after`."""
+        """Returns the workers silent for at least this long, but not yet at the time `after`."""
         latest = self._clock() - seconds
         silent = sorted(self.silent.items())
         return tuple(worker for worker, silence in silent if after <= silence.since <= latest)

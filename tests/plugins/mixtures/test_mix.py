@@ -229,7 +229,7 @@ def test_a_field_that_a_part_forgot_is_named_with_the_others(coco: Any) -> None:
 
 def test_different_fields_are_an_error_with_both() -> None:
     cast = {"cast": {"field": "x", "dtype": "float32"}}
-    with pytest.raises(ConfigError, match=r"'a' has label: int64\[\], x: float32\[\], and 'b'"):
+    with pytest.raises(ConfigError, match=r"'a' has label: int64\[\], x: float32\[\], but 'b'"):
         plan_of(two([cast]))
 
 
@@ -253,7 +253,7 @@ pipelines:
     with pytest.raises(ConfigError, match=r"p.yaml:6: .*no valid pipeline 'aa' \(did you mean"):
         load.load(str(tmp_path / "p.yaml"))
     (tmp_path / "p.yaml").write_text(text.replace("pipeline: a", "pipeline: boths"))
-    with pytest.raises(ConfigError, match=r"no valid pipeline 'boths'; there are a$"):
+    with pytest.raises(ConfigError, match=r"no valid pipeline 'boths'; available: a$"):
         load.load(str(tmp_path / "p.yaml"))
 
 
@@ -289,7 +289,7 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
         (
             {"a": {"source": {"arrays": A}, "weight": 0}},
             {},
-            "the weights of mix: all are 0; give .* more$",
+            "the weights of mix: all are 0; make .* positive$",
         ),
         (
             two(),
@@ -299,7 +299,7 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
         (two(), {"stages": [{"from": 9, "weights": {"a": 1, "b": 1}}]}, "multiple of block"),
         (two(), {"stages": [{"from": 1024, "weights": {"a": 1}}]}, "each of a, b"),
         (two(c={"pipeline": "z"}), {}, "give the pipeline itself"),
-        (two(), {"exhausted": "stop", "epoch": 9}, "stop goes with neither stages, epoch nor max_"),
+        (two(), {"exhausted": "stop", "epoch": 9}, "stop cannot go with stages, epoch or max_"),
         *(
             (
                 two(c={"pipeline": load.parse({"source": {"arrays": B}, "batch": 4} | option)}),
@@ -311,12 +311,12 @@ def test_the_fingerprint_has_weights_stages_and_epoch() -> None:
         (
             two([{"map": {"function": dict, "python": True}}]),
             {},
-            r"transforms\[0\] is a function in Python, which a part cannot have",
+            r"transforms\[0\] is a Python function, which a part cannot have",
         ),
         (
             two(c={"source": {"arrays": B}, "weight": 9, "max_epochs": 2}),
             {"block": 1},
-            r"^source.mix.c.max_epochs: part 'c' begins its epoch 3 about position",
+            r"^source.mix.c.max_epochs: part 'c' begins its epoch 3 at about position",
         ),
         (
             {"": {"source": {"arrays": A}}},
@@ -335,13 +335,13 @@ def test_the_epoch_that_max_epochs_advises_is_safe() -> None:
         "a": {"source": {"arrays": B}, "max_epochs": 1},
         "b": {"source": {"arrays": A}, "weight": 2},
     }
-    with pytest.raises(ConfigError, match="a shorter epoch: ") as caught:
+    with pytest.raises(ConfigError, match="shorten epoch to ") as caught:
         plan_of(mix)
     longest = int(str(caught.value).rpartition(" ")[2])
     plan = plan_of(mix, options={"epoch": longest})
     for seed in range(7):
         plan.order(seed).require(0, longest)
-    with pytest.raises(ConfigError, match=f"a shorter epoch: {longest}"):
+    with pytest.raises(ConfigError, match=f"shorten epoch to {longest}"):
         plan_of(mix, options={"epoch": longest + 1})
 
 
@@ -389,7 +389,7 @@ def test_removed_samples_have_substitutes_of_their_part() -> None:
     found = made(plan, 300)
     assert not np.isin([100, 101], found["x"]).any()
     assert (found["label"] == 0).sum() == pytest.approx(300 * 6 / 7, abs=8)
-    with pytest.raises(ConfigError, match=r"^remove.then: shrink does not go with a mixture"):
+    with pytest.raises(ConfigError, match=r"^remove.then: shrink cannot go with a mixture"):
         plan_of(two(), remove={"samples": [50], "then": "shrink"})
     with pytest.raises(ConfigError, match="all 17 samples of part 'b'"):
         plan_of(two(), remove=list(range(50, 67)))

@@ -170,7 +170,7 @@ def test_a_stage_more_continues_a_run_exactly() -> None:
     run = RunOrder.of(old).extended(64, new)
     assert np.array_equal(run.slots(0, 300).index, RunOrder.of(new).slots(0, 300).index)
     assert new.named(old.name) == old
-    with pytest.raises(ValueError, match="its epoch has 65 positions; give epoch: 64"):
+    with pytest.raises(ValueError, match="its epoch has 65 positions; set epoch: 64"):
         RunOrder.of(old).extended(64, replace(new, count=65))
-    with pytest.raises(ValueError, match="one more stage"):
+    with pytest.raises(ValueError, match="as another stage"):
         new.named(order_of((2, 1), count=64).name)

@@ -30,12 +30,12 @@ def configure(name: str, **given: Any) -> Any:
         (
             "tf-data-service",
             {"workers": 2, "dispatcher": "a:1"},
-            "--workers is for a service that this server starts",
+            "--workers has no effect with --dispatcher",
         ),
         (
             "tf-data-service",
             {"work_dir": "j", "dispatcher": "a:1"},
-            "--work-dir is for a service that this server starts",
+            "--work-dir has no effect with --dispatcher",
         ),
     ],
 )

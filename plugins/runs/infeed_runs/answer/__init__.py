@@ -1,1 +1,1 @@
-"""Answers of a server about the order of a run: the calls DescribeSlots and FindSample."""
+"""A server's answers about the order of a run: the calls DescribeSlots and FindSample."""

@@ -1,4 +1,4 @@
-"""Descriptions of slots: the samples of positions, their fields, keys and random draws."""
+"""Descriptions of slots: the sample at each position, its fields, key and random draws."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeAndCrop
 
 _MAX_SUBSTITUTES = 100
-"""Substitutes in a row that are tried for a sample that is found to be bad."""
+"""Substitutes tried in a row for a bad sample."""
 
 _MAX_TEXT = 500
-"""Characters of a text that is shown: a field, or a message."""
+"""Characters of a field; longer ones are left out, and an error message is cut to half of it."""
 
 
 class Describer:
-    """Descriptions of what an engine delivers in one order."""
+    """Descriptions of the samples that an engine delivers in one order."""
 
     def __init__(self, engine: IndexedEngine, order: RunOrder) -> None:
         self._plan, self._order = engine.plan, order
@@ -37,8 +37,8 @@ class Describer:
         self._masked = engine.known_bad() if masks else np.empty(0, np.int64)
 
     def describe(self, positions: range, *, draws: bool) -> Iterator[service.Slot]:
-        """Yields what consecutive positions have. `draws`: each sample is read and transformed,
-        also to find out whether it is bad."""
+        """Yields the slots at consecutive positions. With `draws`, each sample is read and
+        transformed, which also shows whether it is bad."""
         found = self._order.slots(positions.start, len(positions))
         ids = np.where(np.isin(found.index, self._masked), -1, found.index)
         known = self._plan.source.known_fields()
@@ -54,8 +54,8 @@ class Describer:
             yield slot
 
     def _look(self, position: int, sample: int, key: Array) -> tuple[int, Array, _Seen]:
-        """Reads and transforms the sample at a position, or the one that is there in its place.
-        Returns what is delivered: -1 for an empty slot."""
+        """Reads and transforms the sample at a position, or its substitute if it is bad. Returns
+        the sample that is delivered, -1 for an empty slot."""
         source, steps = self._plan.uncached
         keyed = source.keyed_stages
         for _ in range(_MAX_SUBSTITUTES):
@@ -88,31 +88,31 @@ class Describer:
 
 
 class _Seen:
-    """What is seen of a sample while it is read and transformed: its small fields, and draws."""
+    """Observations of a sample while it is read and transformed: its small fields and draws."""
 
     def __init__(self, key: Array | None = None, keyed: Sequence[str] = ()) -> None:
-        """`keyed` are functions in Python that draw from the key."""
+        """`keyed` names the Python functions that draw from the key."""
         self.fields: Mapping[str, Any] = {}
         self.draws: list[tuple[str, Mapping[str, Any]]] = []
         self._key, self._keyed = key, keyed
 
     def look(self, stage: Source | Step, sample: Sample) -> None:
-        """Notes what `find_bad_sample` shows."""
+        """Records a stage that `find_bad_sample` runs, with the sample that enters it."""
         if isinstance(stage, Source):
             self.fields = stage.parse(sample)
-            # Also of a try before, which a fault of storage ended.
+            # Drops the draws of an earlier attempt that a storage fault ended.
             self.draws = [(name, {"key": self._key}) for name in self._keyed]
         elif stage[1].random:
             ordinal, transform = stage
             drawn = transform.draw(sample, sample_graph.step_key(stage, tf.constant(self._key)))
             named = transform.crop if isinstance(transform, DecodeAndCrop) else transform
             place = f"transforms[{ordinal}]" if ordinal >= 0 else "source"
-            if drawn:  # a step that moves targets draws what the step before it does
+            if drawn:  # a step that moves targets repeats the draws of the step before it
                 self.draws.append((f"{place}.{named.name}", drawn))
 
 
 def _to_json(values: Mapping[str, Any]) -> str:
-    """Returns numbers and short texts as JSON, without what is larger."""
+    """Returns numbers and short texts as JSON; leaves out anything larger."""
     shown = {name: _shown(name, np.asarray(value)[()]) for name, value in values.items()}
     return json.dumps({name: value for name, value in shown.items() if value is not None})
 
@@ -131,10 +131,10 @@ def _shown(name: str, value: Any) -> Any:
         return str(value) if len(value) <= _MAX_TEXT else None
     if isinstance(value, np.bool_ | np.integer):
         return value.item()
-    number = float(str(value))  # the shortest one of its type
+    number = float(str(value))  # the shortest decimal for its type
     return number if np.isfinite(number) else str(number)
 
 
 def to_text(path: str) -> str:
-    """Returns a path without lone surrogates, which a message cannot have."""
+    """Returns a path without lone surrogates, which a protobuf string cannot hold."""
     return path.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""The calls DescribeSlots and FindSample, which a server finds by the entry points `infeed.rpc`."""
+"""The calls DescribeSlots and FindSample, added to a server by the entry points `infeed.rpc`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from infeed_server.serving import request_checks
 from infeed_server.serving.request_checks import require_range
 
 FindEngine = Callable[[str], Engine]
-"""Returns the engine of a pipeline that the caller may read."""
+"""A function that returns the engine of a pipeline if the caller may read it."""
 
 _MAX_SAMPLE_CHARS = 4096
-"""As for a path."""
+"""The longest path on Linux."""
 
 
 def describe_slots(
     find: FindEngine, request: messages.DescribeSlotsRequest, is_active: Callable[[], bool]
 ) -> messages.DescribeSlotsResponse:
-    """Returns what positions of a run have. Raises `InvalidRequestError`, `FingerprintError`."""
+    """Describes positions of a run. Raises `InvalidRequestError` and `FingerprintError`."""
     engine, order = _run(find, request.run)
     require_range("start", request.start, 0, MAX_POSITION)
     require_range("count", request.count, 1, MAX_DRAWN_SLOTS if request.draws else MAX_SLOTS)
@@ -41,7 +41,7 @@ def describe_slots(
 def find_sample(
     find: FindEngine, request: messages.FindSampleRequest, _: Callable[[], bool]
 ) -> messages.FindSampleResponse:
-    """Returns where a sample is in a run. Raises as `describe_slots` does, and
+    """Returns the positions of a sample in a run. Raises the errors of `describe_slots`, and
     `SampleNotFoundError`."""
     engine, order = _run(find, request.run)
     require_range("epochs", request.epochs, 1, MAX_EPOCHS)
@@ -50,20 +50,20 @@ def find_sample(
 
 
 def _run(find: FindEngine, run: messages.Run) -> tuple[IndexedEngine, RunOrder]:
-    """Returns an engine, and the order of what it delivers: with substitutes of samples that are
+    """Returns an engine and the order in which it delivers samples, with substitutes for those
     known to be bad."""
     engine = find(run.pipeline)
     spec = engine.spec
     request_checks.check_fingerprint(spec, run.fingerprint)
     seed = run.seed if run.HasField("seed") else None
     order = random_access(engine).order(*request_checks.parse_run(spec, seed, run.lineage))
-    assert isinstance(engine, IndexedEngine)  # no other one has random access
+    assert isinstance(engine, IndexedEngine)  # the only engine with random access
     bad = engine.known_bad()
     if not bad.size or spec.on_error == "mask":
         return engine, order
     if 2 * bad.size > (count := order.last.count):
         raise SampleError(
             f"{spec.name!r}: {bad.size} of {count} samples are bad, too many to follow their "
-            "substitutes; repair the files, or see the quarantine log"
+            "substitutes; repair the files listed in the quarantine log"
         )
     return engine, order.without(bad)

@@ -1,4 +1,4 @@
-"""Turns of calls that work on samples: trainers must not notice how many calls there are."""
+"""Turn-taking of calls that work on samples, so that any number of them leaves trainers alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _working = threading.Lock()
 
 
 def one_by_one(items: Iterator[T]) -> Iterator[T]:
-    """Yields items that are each made while no other call makes one."""
+    """Yields items, each made while no other call makes one."""
     while True:
         with _working:
             item = next(items, None)

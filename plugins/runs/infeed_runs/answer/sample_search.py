@@ -1,4 +1,4 @@
-"""Search of samples by their index, the end of a file's path, or a label."""
+"""Sample search by index, by the end of a file's path, or by label."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from infeed_server.pipeline.indexed_plan import IndexedPlan
 
 
 def find_samples(plan: IndexedPlan, text: str) -> Iterator[int]:
-    """Yields the samples of an index, of files, or of a label. Raises `InvalidRequestError` for a
-    field that is not known."""
+    """Yields the samples that an index, the end of a path, or `FIELD:VALUE` names. Raises
+    `InvalidRequestError` for a field whose values are unknown."""
     source = plan.source
     field, separator, value = text.partition(":")
     if text.isdecimal() and int(text) < len(source):
@@ -22,7 +22,7 @@ def find_samples(plan: IndexedPlan, text: str) -> Iterator[int]:
         values = source.whole_field(field)
         if values is None:
             raise InvalidRequestError(
-                f"{plan.spec.name!r}: the field {field!r} is not known without reading "
+                f"{plan.spec.name!r}: finding a value of the field {field!r} would take reading "
                 "all samples; give an index, or the end of a file's path",
                 looked_for=text,
             )
@@ -42,8 +42,8 @@ def _has_offset(text: str) -> bool:
 
 
 def _equal(values: Array, text: str, names: Sequence[str]) -> Array:
-    """Returns whether each value, or one of each array of rows, is the one in a text, which can be
-    the name of a class."""
+    """Returns a mask of the values that equal a text, which can be a class name. An array of rows
+    equals it if one of its rows does."""
     if values.dtype == object and len(values) and isinstance(values[0], np.ndarray):
         return np.array([_equal(rows, text, names).any() for rows in values])
     if values.dtype.kind in "SUO":

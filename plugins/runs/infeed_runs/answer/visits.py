@@ -1,4 +1,4 @@
-"""Visits of samples: the positions of a run that have a sample."""
+"""Visits of samples: the positions of a run at which a sample is delivered."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from infeed_server.order.run_order import Part
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 
 Visits = list[tuple[int, int]]
-"""Epochs and positions."""
+"""Pairs of an epoch and a position."""
 
 _MAX_FOUND, _MAX_FOUND_POSITIONS = 1000, 20_000
-"""Samples of one answer, and about how many positions they may have together."""
+"""Limits of one answer: its samples, and roughly their positions in total."""
 
 _MAX_SECONDS = 10.0
-"""Time for the positions of one answer: their number does not bound the work."""
+"""Time to find the positions of one answer; a limit on their number does not bound the work."""
 
 
 def find_visits(
     plan: IndexedPlan, order: RunOrder, request: messages.FindSampleRequest
 ) -> messages.FindSampleResponse:
-    """Returns where a sample is in a number of epochs, by index, file or label."""
+    """Returns the positions in the first epochs of the samples with an index, file or label."""
     sample, epochs, name = request.sample, request.epochs, plan.spec.name
-    end = time.monotonic() + _MAX_SECONDS  # also of waiting for other calls
+    end = time.monotonic() + _MAX_SECONDS  # includes waiting for other calls
     limit = max(1, min(_MAX_FOUND, _MAX_FOUND_POSITIONS // epochs))
     found = [*islice(one_by_one(find_samples(plan, sample)), limit + 1)]
     if not found:
@@ -52,7 +52,7 @@ def find_visits(
         if time.monotonic() > end:
             if not answer.samples:
                 raise InvalidRequestError(
-                    f"{name!r}: the positions of sample {index} in {epochs} epochs take more than "
+                    f"{name!r}: finding sample {index} in {epochs} epochs takes more than "
                     f"{_MAX_SECONDS:g} seconds; ask for fewer epochs",
                     looked_for=sample,
                 )
@@ -69,8 +69,8 @@ def find_visits(
 
 
 def visits_of(run: RunOrder, index: int, epochs: int) -> Iterator[Visits]:
-    """Yields by epoch, up to `epochs`, epoch and position of each slot that has a sample: in the
-    place of the sample, or of a removed one whose substitute it is."""
+    """Yields one list per epoch, up to `epochs`, of the slots that hold a sample, either in its own
+    place or as the substitute of a removed one."""
     for part, begin, end in run.between(0, MAX_POSITION):
         visits = part.visits
         for epoch in range((begin + part.shift) // visits.length, epochs):
@@ -84,8 +84,8 @@ def visits_of(run: RunOrder, index: int, epochs: int) -> Iterator[Visits]:
 
 
 def _offsets(part: Part, index: int, epoch: int) -> Positions:
-    """Returns the offsets in an epoch at which a sample is: in its own slots, and in the slots
-    of removed samples whose substitute it is."""
+    """Returns a sample's offsets in an epoch: its own slots, and those of removed samples that it
+    replaces."""
     removed = part.order.removed
     wanted = np.union1d([index], np.concatenate([removed.ids, removed.bad]))
     offsets, ids, turns = part.visits.visits(epoch, wanted)

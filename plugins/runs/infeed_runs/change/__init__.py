@@ -1,1 +1,1 @@
-"""Changes of runs, by arithmetic on definitions: `infeed amend` and `infeed diff`."""
+"""Changes and comparisons of runs, by arithmetic on definitions: `infeed amend` and `diff`."""

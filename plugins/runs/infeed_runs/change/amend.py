@@ -1,6 +1,6 @@
-"""Amending of a run: the segment behind its last one, and what it changes.
+"""Amendments of runs: a new last segment, and what it changes.
 
-What cannot be exact is refused: a sample that is lost, repeated or changed in the steps so far.
+An amendment that cannot be exact is refused: it would lose, repeat or change samples of past steps.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from infeed_server.pipeline.load import Pipelines
 
 @dataclass(frozen=True)
 class AmendOptions:
-    """What a new segment changes beside its definition. None: as before."""
+    """Changes of a new segment besides its definition; None keeps a value."""
 
     batch_size: int | None = None
     world_size: int | None = None
     seed: int | None = None
     skip: tuple[int, int] | None = None
-    """Steps to leave out, (first, end): the first is the step of the segment."""
+    """Steps to leave out, (first, end); the first must be the segment's step."""
 
     def __post_init__(self) -> None:
         limits = {"batch_size": MAX_BATCH_SIZE, "world_size": MAX_WORLD_SIZE}
@@ -54,13 +54,13 @@ class AmendOptions:
 
 @dataclass(frozen=True)
 class Amendment:
-    """A run with a new segment. `text` is what it changes, a statement in a line."""
+    """A run with a new segment. `text` states what it changes, one change per line."""
 
     cursor: Cursor
     changes: tuple[Change, ...]
     text: tuple[str, ...]
     skipped: tuple[int, ...] = ()
-    """The ids of the samples in the steps that are left out."""
+    """The ids of the samples in the skipped steps."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the state for `infeed.connect`."""
@@ -76,16 +76,16 @@ def amend(
     was: str | Pipelines | None = None,
     options: AmendOptions | None = None,
 ) -> Amendment:
-    """Returns a run that goes on from a step with another definition, seed or batch size.
+    """Returns a run that continues from a step with another definition, seed or batch size.
 
-    run         a cursor: what `Feed.state()` returned, or the name of its JSON file
+    run         a cursor: the result of `Feed.state()`, or the name of its JSON file
     step        the first step of the new segment, usually the cursor's
     definition  `FILE.yaml[:PIPELINE]`, `module:attr`, or pipelines by name
     pipeline    the pipeline's name; by default the run's, or the only one
-    was         where the old definition is, if it is not in `definition`
+    was         the place of the old definition, if it is not in `definition`
     options     other changes
 
-    Nothing is written. Raises `InvalidRequestError` for a change that would lose or repeat samples.
+    Writes nothing. Raises `InvalidRequestError` for a change that would lose or repeat samples.
     """
     cursor, options = _cursor(run), options or AmendOptions()
     if isinstance(definition, str):
@@ -106,7 +106,7 @@ def amend(
         try:
             after = before.extended(start, order, skipped)
         except ValueError as error:
-            raise InvalidRequestError(f"the run cannot go on so: {error}") from error
+            raise InvalidRequestError(f"the run cannot continue like this: {error}") from error
         segment = segment_of(
             after,
             start,
@@ -118,14 +118,14 @@ def amend(
         )
         if len(lineage) >= MAX_SEGMENTS:
             raise InvalidRequestError(
-                f"the run would have {len(lineage) + 1} segments; at most {MAX_SEGMENTS} are "
-                "allowed; begin another run at the end of an epoch"
+                f"the run would have {len(lineage) + 1} segments, of at most {MAX_SEGMENTS}; "
+                "begin another run at the end of an epoch"
             )
         outputs = [field.name for field in definitions.plan(new).spec.element_spec]
         changes = [*definition_changes(old, new, outputs), *segment_changes(last, segment)]
     if not changes and not skipped:
         raise InvalidRequestError(
-            f"step {step}: the definition, the seed and the sizes are the run's; change one"
+            f"step {step}: the definition, seed and sizes are already the run's; change one"
         )
     ids = np.unique(before.slots(start, skipped).index) if skipped else np.empty(0, np.int64)
     names = ("pipeline", "fingerprint", "seed", "batch_size", "world_size")
@@ -136,19 +136,19 @@ def amend(
 
 
 def _course(segment: Segment, run: RunOrder, skipped: int) -> list[str]:
-    """Returns how the run goes on, as statements."""
+    """Returns lines that state how the run continues."""
     step, epoch = segment.step, segment.epoch
     kept = f"steps 0 to {step - 1} stay as they were" if step else "no step was taken"
     lines = [f"{kept}; step {step} begins at position {segment.start}"]
     if skipped:
         lines.append(
-            f"{skipped} positions are skipped, of all ranks; their samples come again in the next "
+            f"{skipped} positions over all ranks are skipped; their samples return in the next "
             "epoch, unless the definition's remove names them"
         )
     how = f"epoch {epoch} begins here"
     if segment.offset:
         left = segment.epoch_end - segment.start
-        how = f"epoch {epoch} goes on in its order, with {left} samples"
+        how = f"epoch {epoch} continues in its order, with {left} samples"
     ending = f"{how}; it ends at {segment.epoch_end}"
     return [*lines, ending, f"later epochs have {run.last.length} samples"]
 
@@ -160,7 +160,7 @@ def _cursor(run: str | Mapping[str, Any] | Cursor) -> Cursor:
     found = load_run(run).cursor
     if found is None:
         raise CursorError(
-            f"{run!r} is a pipeline, and has no step yet; give a file with what Feed.state() "
-            "returned"
+            f"{run!r} is a pipeline, which has no steps yet; give a file with the result of "
+            "Feed.state()"
         )
     return found

@@ -1,4 +1,4 @@
-"""The command `infeed amend`."""
+"""The command `infeed amend`: a run continued with another definition, seed or batch size."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def steps(text: str) -> tuple[int, int]:
     """Parses `A:B`. Raises `typer.BadParameter`."""
     found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", text)
     if found is None or int(found[1]) >= int(found[2]):
-        raise typer.BadParameter(f"{text!r}: give the first step and the end, as 100:200")
+        raise typer.BadParameter(f"{text!r}: give the first step and the end, such as 100:200")
     return int(found[1]), int(found[2])
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The options of sizes and seed."""
+    """The options for sizes and seed."""
 
-    batch_size: int | None = option(None, "Slots of a batch from then on. Default: as before.")
-    world_size: int | None = option(None, "Ranks from then on. Default: as before.")
-    seed: int | None = option(None, "Seed from then on. Default: as before.")
+    batch_size: int | None = option(None, "New number of slots in a batch. Default: unchanged.")
+    world_size: int | None = option(None, "New number of ranks. Default: unchanged.")
+    seed: int | None = option(None, "New seed. Default: unchanged.")
 
 
 @dataclass(frozen=True)
 class Result:
-    """The options of what is written."""
+    """The options for the files that are written."""
 
     out: Path | None = option(None, "File to write the new cursor to.", metavar="FILE")
     yes: bool = option(False, "Replace RUN's file, if --out is not given.")
@@ -68,17 +68,17 @@ def amend(
     ] = None,
     was: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="File of the old definition, if another."),
+        typer.Option(metavar="FILE", help="File of the old definition, if it is another file."),
     ] = None,
     skip: Annotated[
         str | None,
-        typer.Option(metavar="A:B", help="Skip the steps from A to B, without B."),
+        typer.Option(metavar="A:B", help="Skip the steps from A up to but not including B."),
     ] = None,
 ) -> None:
-    """Continues a run from a step on with another definition, seed or batch size.
+    """Continues a run from a step with another definition, seed or batch size.
 
-    Prints what changes: samples, order, transforms, and where epochs end. Writes nothing without
-    --out or --yes. Refuses what would lose, repeat or change samples, and a step within an epoch.
+    Prints what changes: samples, order, transforms, and where epochs end. Writes only with --out or
+    --yes. Refuses a step within an epoch, and any change that loses, repeats or changes samples.
 
     \b
     Examples:
@@ -111,7 +111,7 @@ def amend(
 
 
 def _replaced(path: Path) -> Path:
-    """Returns the file of a run if it has a cursor alone. Raises `typer.BadParameter`."""
+    """Returns the file of a run if it contains only a cursor. Raises `typer.BadParameter`."""
     if "pipeline" not in json.loads(path.read_text(encoding="utf-8")):
         raise typer.BadParameter(f"{path} contains more than a cursor; give --out FILE")
     return path

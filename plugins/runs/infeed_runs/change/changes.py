@@ -22,13 +22,13 @@ from infeed_server.transforms.fields import Rename
 _SIZES = ("seed", "batch_size", "world_size")
 
 _NAMED = 3
-"""Samples whose names are in a text."""
+"""Samples named in a text."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A difference: its place in the definition, the old and the new value, empty where there is
-    none, and the output fields that it can affect."""
+    """A difference: its place in the definition, the old and the new value, empty if absent, and
+    the output fields that it can affect."""
 
     path: str
     old: str
@@ -44,8 +44,8 @@ class Change:
 
 
 def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) -> list[Change]:
-    """Returns the differences between two definitions; `outputs` are the fields of their results.
-    Samples are the same where the sources, from the first on, have the same identities."""
+    """Returns the differences between two definitions with these output fields. They have the
+    samples of those sources in common that, counted from the first, have equal identities."""
     changes: list[Change] = []
     common = common_parts(old, new)
     if not common:
@@ -63,7 +63,7 @@ def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) ->
         changes += [Change(*option) for option in options]
     for name, describe in _TEXTS.items():
         was, now = describe(old.definition), describe(new.definition)
-        # A first removal states what it does by its samples.
+        # The samples of a first removal already say what changes.
         if was != now and (name != "remove.then" or (was and now)):
             changes.append(Change(name, was, now))
     before, after = old.definition.transforms, new.definition.transforms
@@ -71,7 +71,7 @@ def definition_changes(old: Opened, new: Opened, outputs: Sequence[str] = ()) ->
 
 
 def segment_changes(old: Segment, new: Segment) -> list[Change]:
-    """Returns the differences of the seeds and sizes of two segments."""
+    """Returns the differences between the seeds and sizes of two segments."""
     pairs = {name: (getattr(old, name), getattr(new, name)) for name in _SIZES}
     return [
         Change(name.replace("_", " "), str(a), str(b)) for name, (a, b) in pairs.items() if a != b
@@ -79,13 +79,13 @@ def segment_changes(old: Segment, new: Segment) -> list[Change]:
 
 
 def common_parts(old: Opened, new: Opened) -> int:
-    """Returns how many sources, from the first on, are the same in both."""
+    """Returns the number of sources that both have in common, counted from the first."""
     pairs = zip(old.parts, new.parts, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0].identity == pair[1].identity, pairs))
 
 
 def names_of(source: Source, indices: Sequence[int]) -> str:
-    """Returns the number of samples, and the names of the first ones."""
+    """Returns a text with the number of samples and the names of the first few."""
     named = ", ".join(f"{index}: {source.provenance(index)}" for index in indices[:_NAMED])
     return f"{len(indices)} ({named}{', ...' * (len(indices) > _NAMED)})"
 
@@ -93,8 +93,8 @@ def names_of(source: Source, indices: Sequence[int]) -> str:
 def transform_changes(
     old: Sequence[Transform], new: Sequence[Transform], outputs: Sequence[str] = ()
 ) -> list[Change]:
-    """Returns the differences between the transforms of two definitions, by their place in the new
-    one, or in the old one for those that are removed. `outputs` are the fields of their results."""
+    """Returns the differences between the transforms of two definitions with these output fields.
+    A path counts in the new definition, or in the old one for a transform that is gone."""
     changes: list[Change] = []
     (before, _), (after, _) = (take_cache(name_draws(transforms)) for transforms in (old, new))
     names = [[step.name for _, step in steps] for steps in (before, after)]
@@ -146,18 +146,18 @@ def _options(step: Step) -> str:
 
 
 def _change(steps: Sequence[Step], old: str, new: str, outputs: Sequence[str]) -> Change:
-    """Returns the change of the first of the steps."""
+    """Returns the change of the first step; the others follow it."""
     number, transform = steps[0]
     fields = _affected([step for _, step in steps], outputs)
     return Change(f"transforms[{number}].{transform.name}", old, new, fields)
 
 
 def _affected(steps: Sequence[Transform], outputs: Sequence[str]) -> tuple[str, ...]:
-    """Returns the output fields that the first of the steps can affect."""
+    """Returns the output fields that the first step can affect; the others can rename them."""
     affected: set[str] = set()
     for step in steps:
         fields = step.fields()
-        if fields is None:  # a function of the user
+        if fields is None:  # a user's function
             return tuple(outputs)
         if step is steps[0]:
             affected |= fields

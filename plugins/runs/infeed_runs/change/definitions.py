@@ -1,4 +1,4 @@
-"""Definitions of runs, with their opened sources: by name, or by the fingerprint of a run."""
+"""Definitions of runs with their opened sources, found by name or by a run's fingerprint."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from infeed_server.sources.base import IndexedDefinition, Source
 from infeed_server.sources.concat import ConcatSource
 
 MAX_TAILS = 4096
-"""Beginnings of a list of removed samples that a search tries."""
+"""Shorter lists of removed samples that a search for a fingerprint tries."""
 
 _MAX_NAMED = 8
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A definition with its source, and the ids of the samples that it removes."""
+    """A definition with its source and the ids of the samples that it removes."""
 
     name: str
     definition: Pipeline
@@ -45,7 +45,7 @@ class Opened:
 
     @property
     def parts(self) -> tuple[Source, ...]:
-        """The first source, and the added ones."""
+        """The first source and the added ones."""
         return self.source.sources
 
     @property
@@ -59,11 +59,11 @@ class Opened:
 
     @property
     def size(self) -> int:
-        """The slots of a batch; 1 where the definition has none."""
+        """The slots of a batch; 1 if the definition has no batch."""
         return self.definition.batch.size if self.definition.batch else 1
 
     def segments(self, seed: int, batch_size: int, world_size: int) -> Lineage:
-        """Returns the segments of a run that was never amended: one, and one for each range of
+        """Returns the segments of a run that was never amended: one, plus one for each range of
         steps that the definition skips."""
         names = {"pipeline": self.name, "fingerprint": self.fingerprint}
         made = skip_lineage(self.order(seed), self.definition.skip, self.size, **names)
@@ -78,27 +78,26 @@ class Opened:
         )
 
     def first_segments(self, cursor: Cursor) -> Lineage:
-        """Returns the segments up to now of a run that was never amended. Raises `CursorError` for
-        a cursor without sizes."""
+        """Returns the segments so far of a run that was never amended. Raises `CursorError` for a
+        cursor without sizes."""
         size, ranks = cursor.batch_size, cursor.world_size
         if size is None or ranks is None:
             raise CursorError(
-                "the cursor does not state the sizes of the run's steps, as one of infeed 0.1; add "
-                'them to it: "batch_size", the slots of a batch, and "world_size", the number of '
-                "ranks"
+                "the cursor, perhaps of infeed 0.1, does not state the sizes of the run's steps; "
+                'add "batch_size", the slots of a batch, and "world_size", the number of ranks'
             )
         made = replace(self, name=cursor.pipeline).segments(cursor.seed, size, ranks)
         for one in made:
             if one.start % one.global_stride:
                 raise InvalidRequestError(
                     f"skip: the run skips at position {one.start}, within a step of {size} samples "
-                    f"on {ranks} ranks, and so cannot be amended; begin another run"
+                    f"on {ranks} ranks, so it cannot be amended; begin another run"
                 )
         return tuple(one for one in made if one.start <= cursor.position)
 
     def reduced(self) -> Iterator[Opened]:
-        """Yields the definition, and what it can have been before the last sources were added, the
-        last samples removed, or steps skipped."""
+        """Yields the definition, then its possible earlier states, before the last sources were
+        added, the last samples removed, or steps skipped."""
         add, skip = self.definition.add, self.definition.skip
         for kept in range(len(add), -1, -1):
             source = self.source if kept == len(add) else _join(self.definition, self.parts, kept)
@@ -116,10 +115,10 @@ class Opened:
 
 
 class Definitions:
-    """The pipelines of files, whose sources are opened when they are asked for."""
+    """The pipelines of files; a source is opened on first use."""
 
     def __init__(self, *files: str | Pipelines) -> None:
-        """Takes names of files or objects as `infeed serve` does, or pipelines by name. Raises
+        """Takes files or objects, named as for `infeed serve`, or pipelines by name. Raises
         `ConfigError`."""
         self.files = [load(file) if isinstance(file, str) else file for file in files]
         self._opened: dict[tuple[int, str], Opened] = {}
@@ -132,12 +131,12 @@ class Definitions:
         self._stack.close()
 
     def include(self, file: str) -> int:
-        """Adds a file. Returns its number, for `open`."""
+        """Adds a file and returns its number for `open`."""
         self.files.append(load(file))
         return len(self.files) - 1
 
     def open(self, name: str | None, preferred: str = "", file: int = 0) -> Opened:
-        """Opens a pipeline of a file; None: the preferred one if it is there, or the only one.
+        """Opens a pipeline of a file; None opens the only one, or the preferred one of several.
         Raises `InvalidRequestError`, `ConfigError` and `SourceError`."""
         pipelines = self.files[file]
         if name is None:
@@ -150,8 +149,8 @@ class Definitions:
         return self._open(file, name)
 
     def find(self, fingerprint: str, preferred: str, *, was: str = "--was") -> Opened:
-        """Returns the definition of a fingerprint: a pipeline of the files, or one from before
-        sources were added, samples removed or steps skipped. Raises `InvalidRequestError`."""
+        """Returns the definition with a fingerprint: a pipeline of the files, or an earlier state
+        of one. Raises `InvalidRequestError`."""
         looked_at: list[str] = []
         places = [(number, name) for number, file in enumerate(self.files) for name in file]
         for number, name in sorted(places, key=lambda place: place[1] != preferred):
@@ -171,12 +170,12 @@ class Definitions:
         raise InvalidRequestError(
             f"no definition has the run's fingerprint {fingerprint}; looked at "
             f"{', '.join(looked_at[:_MAX_NAMED]) or 'no file'}{more}; keep the old definition "
-            f"beside the new one, or give {was}, a file that has it",
+            f"beside the new one, or give a file that contains it as {was}",
             fingerprint=fingerprint,
         )
 
     def plan(self, opened: Opened) -> IndexedPlan:
-        """Plans a definition, which is checked by it. Raises `ConfigError`, `UserCodeError`."""
+        """Plans a definition, which also checks it. Raises `ConfigError` and `UserCodeError`."""
         plan = plan_indexed(opened.name, opened.definition, opened.source, cached=False)
         self._stack.callback(plan.source.close)
         return plan
@@ -186,7 +185,7 @@ class Definitions:
             definition = self.files[number][name]
             if not isinstance(definition.source, IndexedDefinition):
                 raise ConfigError(
-                    f"pipeline {name!r} is sequential: its order is its dataset's, and no "
+                    f"pipeline {name!r} is sequential: its order comes from its dataset, not from "
                     "arithmetic, so its runs cannot be amended or compared; use a source with "
                     "samples by index"
                 )
@@ -199,8 +198,8 @@ class Definitions:
 
 
 def split_name(text: str) -> tuple[str, str | None, int | None]:
-    """Splits `FILE.yaml[:PIPELINE][@SEED]`, or `module:attr[:PIPELINE][@SEED]`. Paths may have an
-    `@`."""
+    """Splits `FILE.yaml[:PIPELINE][@SEED]` or `module:attr[:PIPELINE][@SEED]`. A path may contain
+    an `@`."""
     seed = re.search(r"@(\d{1,19})$", text)
     file = text[: seed.start()] if seed else text
     head, _, name = file.rpartition(":")
@@ -209,7 +208,7 @@ def split_name(text: str) -> tuple[str, str | None, int | None]:
 
 
 def _join(definition: Pipeline, parts: Sequence[Source], added: int) -> Source:
-    """Returns the first source, with this number of the added ones."""
+    """Returns the first source joined with this number of added ones."""
     if not added:
         return parts[0]
     names = [one.kind for one in (definition.source, *definition.add)]

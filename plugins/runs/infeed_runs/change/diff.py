@@ -1,5 +1,5 @@
-"""Comparison of two runs: what differs in their definitions, and by arithmetic which samples and
-draws of the sample stream do. Nothing is decoded."""
+"""Comparison of two runs: the differences of their definitions, and by arithmetic, without decoding
+anything, those of their samples and random draws."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from infeed_server.order import Slots
 from infeed_server.pipeline.load import Pipelines
 
 MAX_POSITIONS = 1_000_000
-"""Positions that are compared unless a range is given."""
+"""Positions compared if no range is given."""
 
 SHOWN = 10
-"""Positions that are listed."""
+"""Positions listed in a result."""
 
 _TOGETHER = 1 << 16
 
@@ -30,7 +30,7 @@ _TOGETHER = 1 << 16
 @dataclass(frozen=True)
 class OtherSlot:
     """A position whose sample or draws differ: its step, rank and slot in the first run, the sample
-    of each with its name, and the reason."""
+    of each run with its name, and the reason."""
 
     position: int
     step: int
@@ -43,8 +43,8 @@ class OtherSlot:
 
 @dataclass
 class Difference:
-    """What differs between two runs. `samples` counts positions with other samples, `draws` those
-    with other draws of random transforms, both of `positions`; `reasons` counts them by reason."""
+    """The differences between two runs. Of the `positions` compared, `samples` counts those with
+    different samples, `draws` those with different random draws, and `reasons` all by reason."""
 
     identical: bool
     changes: list[Change] = field(default_factory=list)
@@ -74,17 +74,17 @@ def diff(
     pipelines: Sequence[str | Pipelines] = (),
     options: DiffOptions | None = None,
 ) -> Difference:
-    """Returns what differs between two runs or definitions, and in which positions.
+    """Returns the differences between two runs or definitions, and the positions they affect.
 
     a, b       a cursor or its JSON file, or `FILE.yaml[:PIPELINE][@SEED]`
-    pipelines  files with the definitions of the cursors, old and new ones
+    pipelines  files with the cursors' definitions, old and new
     options    the steps to compare, and how
 
     Raises `InvalidRequestError`, `ConfigError` and `SourceError`.
     """
     options = options or DiffOptions()
     with Definitions(*pipelines) as definitions:
-        # First both: a cursor can be one of the definition that it is compared with.
+        # Both first: a cursor's definition can be in the file of the other run.
         given = [Given.of(text, definitions) for text in (a, b)]
         one, other = (
             Side.of(own, theirs, definitions, options)
@@ -115,9 +115,9 @@ def _range(one: Side, other: Side, options: DiffOptions) -> tuple[int, int]:
     if options.steps is not None:
         first, end = (one.position(step) for step in options.steps)
         if first >= end:
-            raise InvalidRequestError(f"steps {options.steps}: there is none between the two")
+            raise InvalidRequestError(f"steps {options.steps}: empty range; give a later end")
         return first, end
-    # Up to where the runs part, they are the same.
+    # The runs are equal up to the position where they diverge.
     parting = [a for a, b in zip(one.lineage, other.lineage, strict=False) if a != b]
     longer = max(one.lineage, other.lineage, key=len)
     common = min(len(one.lineage), len(other.lineage))
@@ -133,7 +133,7 @@ def _compare(one: Side, other: Side, result: Difference, options: DiffOptions) -
         a, b = (side.run.slots(first, count) for side in (one, other))
         ours, theirs = (code(x.index) for code, x in zip(codes, (a, b), strict=True))
         others = ours != theirs
-        # Keys depend on ids alone, not on what the samples are.
+        # Keys depend only on ids, not on the samples themselves.
         draws = (a.key != b.key).any(axis=1)
         rows = np.flatnonzero(others | draws)
         result.samples += int(others.sum())
@@ -165,8 +165,8 @@ def _compare(one: Side, other: Side, result: Difference, options: DiffOptions) -
 
 
 def _removed(one: Side, other: Side, a: Slots, b: Slots) -> np.ndarray:
-    """Returns where a removal is the reason: a substitute, or another sample in a removed one's
-    place."""
+    """Returns a mask of the slots that differ because of a removal: they hold a substitute, or a
+    sample that the other run has removed."""
     reason: np.ndarray = (a.index != a.visited) | (b.index != b.visited)
     for side, slots in ((one, b), (other, a)):
         reason |= side.run.last.removed.contains(slots.index)

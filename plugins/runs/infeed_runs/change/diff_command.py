@@ -1,4 +1,4 @@
-"""The command `infeed diff`."""
+"""The command `infeed diff`: the differences between two runs or definitions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def diff(
     ] = None,
     world_size: Annotated[int | None, typer.Option(min=1, help="Ranks. Default: 1.")] = None,
     names: Annotated[
-        bool, typer.Option("--names", help="Compare samples of different sources by their files.")
+        bool, typer.Option("--names", help="Compare samples of different sources by file.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:

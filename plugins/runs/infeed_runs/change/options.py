@@ -1,4 +1,4 @@
-"""Options of two sources that differ, as a user wrote them."""
+"""Differing options of two sources, as a user wrote them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ _MAX_TEXT = 120
 
 
 def option_changes(path: str, old: Any, new: Any) -> Iterator[tuple[str, str, str]]:
-    """Yields the place of each option that differs, with its old and its new value, empty where
-    there is none."""
+    """Yields the path of each option that differs, its old and its new value, empty if absent."""
     before, after = _children(old), _children(new)
     if before is None or after is None:
         was, now = ("" if one is None else shorten(_text(one), _MAX_TEXT) for one in (old, new))
@@ -36,7 +35,7 @@ def _children(value: Any) -> dict[str, Any] | None:
 
 
 def _text(value: Any) -> str:
-    """Returns a value as in a YAML file, without the options that have their default."""
+    """Returns a value as in a YAML file, without options that have their default."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_text, value))}]"
     if (children := _children(value)) is None:

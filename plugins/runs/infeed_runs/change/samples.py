@@ -1,4 +1,4 @@
-"""Samples of two sources: whether they are the same, by id or by their place in a file."""
+"""Equality of samples of two sources, by id or by place in a file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from infeed_server.order.permutation import Positions
 from infeed_server.sources.places import Provenance
 
 _FEW = 10_000
-"""Samples whose names are compared in any case where the sources differ."""
+"""Sources of at most this number of samples are always compared by name if they differ."""
 
 
 def sample_codes(one: Opened, other: Opened, *, names: bool) -> tuple[Any, str]:
-    """Returns functions from the ids of each side to numbers that are equal for equal samples, and
-    what is compared. `names`: samples of different sources are compared by file and offset, however
-    many there are."""
+    """Returns a function for each side that maps ids to numbers, equal for equal samples, and a
+    text that tells what is compared. With `names`, samples of different sources are compared by
+    file and offset however many there are."""
 
     def same(index: Positions) -> Positions:
         return index
@@ -38,7 +38,7 @@ def sample_codes(one: Opened, other: Opened, *, names: bool) -> tuple[Any, str]:
 
         return (same, apart), f"samples by id: 0 to {known - 1} are the same, later ones are not"
     if not (names or max(len(one.source), len(other.source)) <= _FEW):
-        text = "samples by id alone, of different sources; give names to compare their files"
+        text = "samples by id only, as the sources differ; give names to compare their files"
         return (same, same), text
     numbers: dict[tuple[Provenance, int], int] = {}
     places = [
@@ -47,14 +47,14 @@ def sample_codes(one: Opened, other: Opened, *, names: bool) -> tuple[Any, str]:
     text = "samples by file and their place in it"
     if {place.file for place in places[0]}.isdisjoint(place.file for place in places[1]):
         places = [*map(_below, places)]
-        text = "samples by file below the folder of all, and their place in it"
+        text = "samples by file below the common folder, and their place in it"
     tables = [_numbered(every, numbers) for every in places]
     return tuple(table.__getitem__ for table in tables), text
 
 
 def _below(places: Sequence[Provenance]) -> list[Provenance]:
-    """Returns places with their files' paths below the folder that all are in: a copy of the data
-    has the same."""
+    """Returns places whose paths begin below the common folder, so those of a copy of the data are
+    equal."""
     start = os.path.commonpath([place.file.rpartition("/")[0] for place in places])
     return [replace(place, file=place.file[len(start) :]) for place in places]
 
@@ -62,9 +62,9 @@ def _below(places: Sequence[Provenance]) -> list[Provenance]:
 def _numbered(
     places: Sequence[Provenance], numbers: dict[tuple[Provenance, int], int]
 ) -> Positions:
-    """Returns a number of each sample, equal for samples at equal places of all sources."""
+    """Returns a number for each sample, equal for samples at equal places in both sources."""
     found = []
-    seen: Counter[Provenance] = Counter()  # of many samples, the place may be the file's alone
+    seen: Counter[Provenance] = Counter()  # several samples of a file can have the same place
     for place in places:
         found.append(numbers.setdefault((place, seen[place]), len(numbers)))
         seen[place] += 1

@@ -1,4 +1,4 @@
-"""The two runs that are compared: as they are named, and opened."""
+"""The two runs of a comparison, as named and as opened."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from infeed_server.pipeline.lineage import order_of
 
 @dataclass(frozen=True)
 class DiffOptions:
-    """The part of two runs that is compared, and how. None: see `infeed diff`."""
+    """The part of two runs to compare, and how; for None see `infeed diff`."""
 
     steps: tuple[int, int] | None = None
     batch_size: int | None = None
     world_size: int | None = None
     names: bool = False
-    """Whether samples of different sources are compared by file and offset, however many."""
+    """Whether to compare samples of different sources by file and offset, however many."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """One of two runs, as it is named: a cursor, or a pipeline of a file with a seed."""
+    """One of two runs as named: a cursor, or a pipeline of a file with a seed."""
 
     cursor: Cursor | None = None
     file: int = 0
@@ -59,7 +59,7 @@ class Side:
 
     @classmethod
     def of(cls, given: Given, other: Given, definitions: Definitions, options: DiffOptions) -> Side:
-        """Opens a run. It has the sizes of the options, else its own, else the other's."""
+        """Opens a run. Its sizes are those of the options, else its own, else the other run's."""
         cursor, seed = given.cursor, given.seed
         if cursor is not None:
             opened = definitions.find(cursor.fingerprint, cursor.pipeline, was="--pipelines")
@@ -80,8 +80,8 @@ class Side:
         )
 
     def place(self, position: int) -> tuple[int, int, int] | None:
-        """Returns the step, rank and slot of a position; None if the run has no step with it, or
-        its cursor does not tell."""
+        """Returns the step, rank and slot of a position; None if it is in no step, or in one that
+        the cursor does not record."""
         if (found := self.steps.place(position, 1)) is None:
             return None
         size = self.steps.sizes(found[0])[0] or self.lineage[-1].batch_size
@@ -91,7 +91,7 @@ class Side:
         return self.steps.part_of(step, 1).position(step)
 
     def segments_text(self) -> str:
-        """Returns the segments as a text; empty for a run that was never amended."""
+        """Returns the segments as text; empty for a run that was never amended."""
         if len(self.lineage) == 1:
             return ""
         return ", ".join(

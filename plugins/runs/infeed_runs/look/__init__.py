@@ -1,1 +1,1 @@
-"""Looks at runs from a trainer's host: `infeed.at`, `infeed what`, `when` and `replay`."""
+"""Inspection of runs from a trainer's host: `infeed.at`, `infeed what`, `when` and `replay`."""

@@ -1,4 +1,4 @@
-"""Batches of steps of a run, read again."""
+"""Batches of past steps of a run, read again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_steps(
     epochs: int | None = None,
 ) -> Iterator[tuple[int, Batch, PipelineSpec]]:
     """Yields steps and their batches, segment by segment, with their pipeline's spec."""
-    # What is no range of steps has one part, and an error of `connect`.
+    # An empty range goes to `connect` as it is, which raises the error.
     for part in run.parts(*steps) if steps[0] < steps[1] else [steps]:
         world_size = options.world_size or run.sizes(part[0])[1] or 1
         with infeed.connect(

@@ -26,12 +26,12 @@ from infeed_runs.look.run_options import RunName, RunOptions
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """The options, as they are given."""
+    """The options as given."""
 
     steps: str = option(..., "The first step and the end, which is excluded.", metavar="A:B")
-    rank: int = option(0, "The rank whose batches they are.", min=0)
+    rank: int = option(0, "The rank whose batches are read.", min=0)
     epochs: int | None = option(
-        None, "Epochs of the run, where its last step is wanted, which can have empty slots.", min=1
+        None, "Epochs of the run; needed for its last step, which can have empty slots.", min=1
     )
     out: Path | None = option(
         None, "Also write each batch into this folder, as .npz.", metavar="FOLDER"
@@ -60,7 +60,7 @@ def replay(
     """
     if (found := re.fullmatch(r"(\d{1,19}):(\d{1,19})", options.steps)) is None:
         raise InvalidRequestError(
-            f"--steps must be A:B, the first step and the end, such as 100:200; not "
+            f"--steps must be A:B, the first step and the excluded end, such as 100:200, not "
             f"{options.steps!r}"
         )
     steps, rank = (int(found[1]), int(found[2])), options.rank
@@ -80,9 +80,9 @@ def replay(
 
 
 def checksum(batch: Batch) -> str:
-    """Returns the XXH3 hash, 64 bits as 16 hexadecimal digits, of a batch: of the bytes of each
-    field in order, then of its sample ids and mask. A byte string has its length, as eight bytes,
-    before its bytes."""
+    """Returns a batch's 64-bit XXH3 hash as 16 hexadecimal digits. It covers the bytes of each
+    field in order, then the sample ids and the mask; the length of a byte string, in eight bytes,
+    precedes its bytes."""
     digest = xxhash.xxh3_64()
     for array in (*batch.values(), batch.sample_ids, batch.mask):
         if array.dtype == object:
@@ -114,7 +114,7 @@ def _line(document: dict[str, Any]) -> str:
 
 
 def _write(folder: Path, document: dict[str, Any], batch: Batch) -> Path:
-    """Writes a batch. A field of byte strings has their bytes, and their lengths beside it."""
+    """Writes a batch. Byte strings are joined in one array, with their lengths in another."""
     arrays: dict[str, Array] = {
         "batch.start": np.array(batch.start),
         "batch.epoch": np.array(batch.epoch),
@@ -130,7 +130,7 @@ def _write(folder: Path, document: dict[str, Any], batch: Batch) -> Path:
     path = folder / f"step-{document['step']:09}-rank-{document['rank']:05}.npz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Not by np.savez, whose arguments a field can have as its name.
+        # np.savez takes names as keywords, and a field can be named like one of its arguments.
         with ZipFile(path, "w") as archive:
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:

@@ -1,4 +1,4 @@
-"""Arguments of the commands that look at a run: its name and its sizes."""
+"""Arguments of the commands that inspect a run: its name and its sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RunName = Annotated[
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run. A segment's steps have the segment's sizes."""
+    """The options of a run; a segment in its cursor states the sizes of its own steps."""
 
     world_size: int | None = option(None, "Number of ranks. Default: the cursor's, else 1.", min=1)
     batch_size: int | None = option(
@@ -29,8 +29,8 @@ class RunOptions:
     timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
     def load(self, name: str) -> Run:
-        """Returns the run. Notes on standard error that one rank is assumed if their number is
-        unknown."""
+        """Loads the run. Prints a note on standard error if the number of ranks is unknown and
+        so taken as one."""
         run = load_run(name)
         if run.cursor is not None and not (self.world_size or run.sizes(0)[1]):
             typer.echo(

@@ -1,4 +1,4 @@
-"""Slots of a step: the samples that a training step had, from its number alone.
+"""Slots of a step: the samples that a training step contains, from its number alone.
 
 for slot in infeed.at(checkpoint["feed"], 48_123, "localhost:7470", rank=3):
     print(slot.slot, slot.sample_id, slot.file, slot.fields, slot.draws)
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 MAX_SLOTS, MAX_DRAWN_SLOTS = 4096, 256
-"""Slots that a server describes in one call, without and with reading their samples."""
+"""Slots that a server describes in one call, without and with the draws of their samples."""
 
 MAX_EPOCHS = 10_000
-"""Epochs in which a server looks for a sample."""
+"""Epochs that a server searches for a sample in one call."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One slot of a batch: the sample that it has, and what was drawn for it.
+    """One slot of a batch: its sample, and the random draws for it.
 
     position   position in the run, counted in samples over all ranks
     step       training step, from 0
     rank       rank of the trainer
-    slot       index in its batch
+    slot       index in the rank's batch
     epoch      epoch of the position, from 0
     sample_id  index of the sample in the source, as in `Batch.sample_ids`
     file       file of the sample; empty if it has none
     offset     its offset in the file, in bytes; None for a whole file
     key        two words of the sample's random key, unsigned 64-bit
-    fields     values of small fields of the source by name, such as the label
-    draws      parameters that each random transform drew, by the transform's path
+    fields     small fields of the source by name, such as the label
+    draws      parameters drawn by each random transform, by the transform's path
     """
 
     position: int
@@ -87,12 +87,12 @@ class SlotOptions(CheckedOptions):
 
     rank: int | None = checked_option(
         None,
-        "the rank whose batch it is; None: all ranks, in their order",
+        "the rank whose batch to describe; None: all ranks, in order",
         partial(check_integer, low=0, high=MAX_WORLD_SIZE - 1, or_none="all ranks"),
     )
     slot: int | None = checked_option(
         None,
-        "the slot of the batch, from 0; None: all of its slots",
+        "the slot of the batch, from 0; None: all slots",
         partial(check_integer, low=0, high=MAX_BATCH_SIZE - 1, or_none="all slots"),
     )
     batch_size: int | None = checked_option(
@@ -107,7 +107,7 @@ class SlotOptions(CheckedOptions):
     )
     draws: bool = checked_option(
         True,
-        "whether to return what random transforms drew, for which the samples are read",
+        "whether to return what random transforms drew; the server reads the samples for it",
         check_flag,
     )
     timeout: float = checked_option(
@@ -121,17 +121,17 @@ class SlotOptions(CheckedOptions):
 def at(
     cursor: Mapping[str, Any] | Cursor | Run, step: int, target: str, **options: Unpack[_Options]
 ) -> tuple[Slot, ...]:
-    """Returns the slots of a step of a run, rank by rank: what each of them had, or will have.
+    """Returns the slots of a past or future step of a run, rank by rank.
 
     cursor      result of `Feed.state()` at any step of the run
-    step        training step, from 0; in the last segment, since the run's last change of batch
-                size, world size or passes
-    target      address of a server, as for `connect`, that serves the step's definition under any
-                name
+    step        training step, from 0; in the last segment, not before the run's last change of
+                batch size, world size or passes
+    target      address, as for `connect`, of a server that serves the step's definition under
+                any name
     OPTIONS
 
-    Raises `CursorError` for a cursor that is none, `InvalidRequestError` for a step, rank or slot
-    that the run has not, `FingerprintError` if no pipeline has the definition of the step, and the
+    Raises `CursorError` for an invalid cursor, `InvalidRequestError` for a step, rank or slot
+    outside the run, `FingerprintError` if no pipeline has the definition of the step, and the
     errors of the connection.
     """
     run = cursor if isinstance(cursor, Run) else Run.of(cursor)
@@ -178,7 +178,7 @@ def _describe(transport: Transport, run: Run, step: int, options: SlotOptions) -
 
 
 def served_run(transport: Transport, run: Run, timeout: float) -> tuple[PipelineSpec, service.Run]:
-    """Returns the pipeline of a run's last definition, and the run as requests name it."""
+    """Returns the pipeline with a run's last definition, and the run as requests name it."""
     if run.cursor is None:
         spec = transport.get_pipeline(run.pipeline, timeout)
     else:
@@ -189,19 +189,19 @@ def served_run(transport: Transport, run: Run, timeout: float) -> tuple[Pipeline
 
 
 def _sizes(run: Run, step: int, batch_size: int, options: SlotOptions) -> tuple[int, int]:
-    """Returns the batch size and the number of ranks of a step."""
+    """Returns the batch size and the number of ranks at a step."""
     stated = run.sizes(step)
     size, ranks = options.batch_size or stated[0], options.world_size or stated[1]
     if (size, ranks) != (found := (stated[0] or size, stated[1] or ranks)):
         raise InvalidRequestError(
-            f"step {step} has batches of {found[0]} on {found[1]} ranks by the run's cursor, not "
-            f"of {size} on {ranks}; leave out batch_size and world_size"
+            f"step {step} has batches of {found[0]} on {found[1]} ranks according to the cursor, "
+            f"not {size} on {ranks}; leave out batch_size and world_size"
         )
     return size or batch_size, ranks or 1
 
 
 def _ranges(size: int, ranks: int, options: SlotOptions) -> Sequence[tuple[int, int]]:
-    """Returns first slots and numbers of slots, counted over all ranks."""
+    """Returns ranges of slots as (first, count), counted over all ranks."""
     rank, slot = options.rank, options.slot
     for name, value, count in (("rank", rank, ranks), ("slot", slot, size)):
         if value is not None and value >= count:
@@ -220,7 +220,7 @@ def _parse(slot: service.Slot, step: int, rank: int, number: int) -> Slot:
         draws = {draw.transform: json.loads(draw.parameters) for draw in slot.draws}
     except ValueError as error:
         raise ProtocolError(
-            f"the server's description of position {slot.position} is no JSON: {error}; use the "
+            f"the server's description of position {slot.position} is not JSON: {error}; use the "
             "same version of infeed at both ends"
         ) from None
     return Slot(

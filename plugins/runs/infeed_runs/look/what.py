@@ -1,4 +1,4 @@
-"""The command `infeed what`: the samples of a training step, and what was drawn for each."""
+"""The command `infeed what`: the samples of a training step and their random draws."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from infeed_runs.look.slots import Slot, at
 from infeed_tools.peek.contact_sheet import write_sheet
 
 _WIDTH = 200
-"""Characters of a line that is not written to a terminal: a draw fits into it."""
+"""Characters of a line outside a terminal; one draw fits into it."""
 
 
 @dataclass(frozen=True)
 class WhatOptions:
-    """The options, as they are given."""
+    """The options as given."""
 
     step: int = option(..., "The training step, from 0.", min=0)
-    rank: int = option(0, "The rank whose batch it is.", min=0)
+    rank: int = option(0, "The rank whose batch to show.", min=0)
     slot: int | None = option(None, "The slot of the batch. Default: all.", min=0)
     png: Path | None = option(
-        None, "Also write the images that were delivered to this file.", metavar="FILE"
+        None, "Also write the images as delivered to this file.", metavar="FILE"
     )
     draws: bool = option(
-        True, "Read the samples, for what random transforms drew.", "--draws/--no-draws"
+        True, "Read the samples to show what random transforms drew.", "--draws/--no-draws"
     )
 
 
@@ -53,9 +53,9 @@ def what(
     run_options: RunOptions,
     connection: Connection,
 ) -> None:
-    """Shows the samples that a training step had, or will have, and their random draws.
+    """Shows the samples of a past or future training step, and their random draws.
 
-    Everything follows from the number of the step: nothing is recorded in training.
+    Everything follows from the step's number: training records nothing.
 
     \b
     Examples:
@@ -88,7 +88,7 @@ def what(
         return
     console = new_console(width=_WIDTH)
     print_line(console, f"step {options.step}, rank {options.rank}, {len(slots)} slots")
-    table = Table("slot", "position", "epoch", "sample", "what it is", box=SIMPLE_HEAD)
+    table = Table("slot", "position", "epoch", "sample", "contents", box=SIMPLE_HEAD)
     for slot in slots:
         table.add_row(
             *map(str, (slot.slot, slot.position, slot.epoch)),
@@ -111,7 +111,7 @@ def _one(batch: Batch, slot: int) -> Batch:
 
 
 def _lines(slot: Slot) -> list[str]:
-    """Returns where a sample is, its fields, its key, and what each transform drew for it."""
+    """Returns a sample's place, fields and key, and what each transform drew for it."""
     place = slot.file if slot.offset is None else f"{slot.file}@{slot.offset}"
     draws = (f"{name}: {_pairs(values)}" for name, values in slot.draws.items())
     lines = (place, _pairs(slot.fields), slot.key and f"key={_hex(slot.key)}", *draws)

@@ -1,4 +1,4 @@
-"""The command `infeed when`: the steps that have a sample."""
+"""The command `infeed when`: the steps that contain a sample."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class WhenOptions:
-    """The options, as they are given."""
+    """The options as given."""
 
     epochs: int | None = option(
         None,
-        "Epochs to look at, from the first. Default: those that have begun, and the next one.",
+        "Number of epochs to search, from the first. Default: those begun so far and the next.",
         min=1,
         max=MAX_EPOCHS,
     )
@@ -47,13 +47,13 @@ def when(
     target: Target,
     run: RunName,
     sample: Annotated[
-        str, typer.Argument(help="Its index, the end of its file's path, or label:VALUE.")
+        str, typer.Argument(help="The sample's index, the end of its path, or label:VALUE.")
     ],
     options: WhenOptions,
     run_options: RunOptions,
     connection: Connection,
 ) -> None:
-    """Shows every step, rank and slot that had a sample, or will have it.
+    """Shows every past and future step, rank and slot of a sample.
 
     \b
     Examples:
@@ -99,7 +99,7 @@ def when(
 
 
 def _epochs(run: Run, spec: PipelineSpec) -> int:
-    """Returns the number of epochs that have begun, and the next one."""
+    """Returns the number of epochs begun so far, plus one."""
     position = run.cursor.position if run.cursor else 0
     last = epoch_at(run.lineage or spec.lineage, position, spec.sample_count or 1)
     return min(last + 2, MAX_EPOCHS)
@@ -118,21 +118,21 @@ def _to_json(run: Run, found: service.FoundSample, size: int, ranks: int) -> dic
 
 
 def place(run: Run, position: int, batch_size: int, world_size: int) -> tuple[int, int, int] | None:
-    """Returns the step, rank and slot that have a position; None if no step has it, or none that
-    the cursor tells. The sizes are for a run that does not state them."""
+    """Returns the step, rank and slot of a position; None if it is in no step, or in one that the
+    cursor does not record. The sizes are for a run that does not state them."""
     if (found := run.place(position, batch_size * world_size)) is None:
         return None
     return found[0], *divmod(found[1], run.sizes(found[0])[0] or batch_size)
 
 
 def _note_earlier_steps(run: Run) -> None:
-    """Says on standard error that the steps before a change of sizes are not shown."""
+    """Prints on standard error that the steps before a change of sizes are not shown."""
     if run.cursor is None or run.cursor.course is None:
         return
     course, first = run.cursor.course, run.lineage[-1].step if run.lineage else 0
     if course.step > first:
         typer.echo(
-            f"note: steps {first} to {course.step - 1} are not shown: their batch size, world size "
-            "or passes were others; give a cursor from before the change",
+            f"note: steps {first} to {course.step - 1} are not shown, as their batch size, world "
+            "size or passes differ; give a cursor from before the change",
             err=True,
         )

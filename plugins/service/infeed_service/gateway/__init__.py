@@ -1,1 +1,1 @@
-"""The gateway: pipelines whose batches the workers of the tf.data service make."""
+"""Gateway to pipelines whose batches are made by the workers of the tf.data service."""

@@ -1,7 +1,7 @@
-"""The dataset backend of a pipeline whose batches the workers of the tf.data service make.
+"""The dataset backend of a pipeline whose batches are made by workers of the tf.data service.
 
-Trainers without TensorFlow read such a pipeline like any other. Each reading is one consumer of a
-job, and the ranks of one feed share a reading.
+Trainers without TensorFlow read such a pipeline like any other. Each read is one consumer of a job,
+and the ranks of one feed share a read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from infeed_service.sequential.window import Block, ReadKey
 
 
 class DataServiceBackend:
-    """A `DatasetBackend`. Positions count the slots of batches in the order of their arrival."""
+    """A `DatasetBackend`. Positions count the slots of batches in order of arrival."""
 
     def __init__(self, plan: DataServicePlan, client: DataServiceClient) -> None:
         self._plan = plan
@@ -65,20 +65,20 @@ class DataServiceBackend:
             raise _no_batch(key)
 
     def explain(self, error: tf.errors.OpError) -> InfeedError:
-        """Returns the error for one of TensorFlow's."""
+        """Converts an error of TensorFlow."""
         name, message = self.spec.name, error.message.strip()
         service = "TensorFlow's data service"
         if isinstance(error, tf.errors.ResourceExhaustedError):
-            problem = f"too little memory or disk space for {name!r}: {message}"
+            problem = f"not enough memory or disk space for {name!r}: {message}"
             text = f"{service} at {self._client.address} has {problem}"
             return ServerError(text, target=self._client.address, pipeline=name)
         if is_storage_fault(error) or FILE_CHANGED in message:
-            text = f"{service} gives no more batches of {name!r}: {message}"
+            text = f"{service} makes no more batches of {name!r}: {message}"
             return SourceError(text, pipeline=name)
         return UserCodeError(
             f"a worker of {service} could not make a batch of {name!r}: {message}\n"
-            "Workers do not report which sample failed: on_error: mask or substitute continues "
-            "without it, and --engine local names it",
+            "Workers do not report which sample failed: --engine local names it; on_error: mask or "
+            "substitute continues without it",
             pipeline=name,
         )
 
@@ -108,7 +108,7 @@ class DataServiceBackend:
 
 
 class DataServiceEngine(SequentialEngine):
-    """The engine of such a pipeline."""
+    """The engine of a pipeline on the tf.data service."""
 
     has_jobs = True
 
@@ -117,12 +117,12 @@ class DataServiceEngine(SequentialEngine):
         self._backend = backend
 
     def register(self, request: DatasetRequest) -> RegisteredDataset:
-        """Registers a data set of the pipeline; equal requests share one."""
+        """Registers a data set of the pipeline; equal requests share one data set."""
         return self._backend.register(request)
 
 
 def _sample_ids(metadata: dict[str, Any], sample_count: int) -> Array:
-    """Returns the ids of a batch; a source without ids has its samples numbered on arrival."""
+    """Returns the ids of a batch; samples of a source without ids are numbered on arrival."""
     if "sample_ids" in metadata:
         ids: Array = np.asarray(metadata["sample_ids"])
         return ids
@@ -133,11 +133,11 @@ def _sample_ids(metadata: dict[str, Any], sample_count: int) -> Array:
 def _no_batch(key: ReadKey) -> InfeedError:
     if key.job_name:
         return InvalidRequestError(
-            f"the job {key.job_name!r} gave no batch: it has ended already, or its other "
-            "consumers received every batch; choose another job_name",
+            f"job {key.job_name!r} gave no batch: it has already ended, or its other consumers "
+            "received every batch; choose another job_name",
             job_name=key.job_name,
         )
     return SourceError(
-        "the workers of TensorFlow's data service gave no batch: the workers that had the data are "
-        "lost, or the data set is empty"
+        "TensorFlow's data service gave no batch: the workers with the data are lost, or the data "
+        "set is empty"
     )

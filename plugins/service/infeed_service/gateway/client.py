@@ -1,4 +1,4 @@
-"""The client of the tf.data service: its availability, and the registration of data sets."""
+"""Client of the tf.data service: its availability, and the registration of data sets."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from infeed_service.dataset import Compression
 from infeed_service.rpc import DispatcherClient, JournalMark, WorkerCheck
 
 READY_TIMEOUT_SECONDS = 45.0
-"""At a server's start, for the dispatcher and a first worker to answer: they may still have to pull
-images and import TensorFlow."""
+"""Wait for the dispatcher and a first worker at a server's start: they may still be pulling images
+and importing TensorFlow."""
 
 _READY_POLL_INTERVAL_SECONDS = 0.2
 
 CHECK_INTERVAL_SECONDS = 5.0
-"""Between checks of the dispatcher and the workers."""
+"""Period of the checks of the dispatcher and the workers."""
 
 UNAVAILABLE_TIMEOUT_SECONDS = 20.0
-"""Without an answer for so long, the service is reported as unavailable: longer than a restart."""
+"""Silence after which the service is reported as unavailable: longer than a restart."""
 
 LOST_TIMEOUT_SECONDS = 120.0
-"""Without an answer for so long, requests for batches fail. TensorFlow's client has no timeout."""
+"""Silence after which requests for batches fail; TensorFlow's client has no timeout."""
 
 _COMPRESSION: dict[Compression, str | None] = {"none": None, "snappy": "SNAPPY", "auto": "AUTO"}
 
@@ -50,9 +50,9 @@ class DataServiceClient:
         compression: Compression = "none",
         find_own_problem: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`dispatcher` is host:port, as trainers reach it too. `compression` is the default of
-        trainers; `find_own_problem` returns why it can make no progress, as far as this process
-        knows."""
+        """`dispatcher` is host:port, which trainers must reach too. `compression` is the default
+        for trainers. `find_own_problem` returns any reason known to this process why the service
+        makes no progress."""
         self.address = dispatcher
         self.compression: Compression = compression
         self._dispatcher = DispatcherClient(dispatcher)
@@ -60,7 +60,7 @@ class DataServiceClient:
         self._workers = WorkerCheck(self._dispatcher)
         self._mark = JournalMark(self._dispatcher)
         self.lost_journals = 0
-        """How many times the dispatcher was found to have lost its journal."""
+        """Number of times that the dispatcher was found to have lost its journal."""
         self._last_answer = time.monotonic()
         self._problem: str | None = None
         self._callback: StatusCallback = lambda _: None
@@ -70,7 +70,7 @@ class DataServiceClient:
 
     @property
     def lost_workers(self) -> tuple[str, ...]:
-        """Workers that did not answer the last check, host:port."""
+        """Addresses, host:port, of workers that did not answer the last check."""
         return tuple(self._workers.silent)
 
     @property
@@ -79,11 +79,11 @@ class DataServiceClient:
         return len(self._workers.tasks)
 
     def lost_for(self, seconds: float, after: float) -> tuple[str, ...]:
-        """Returns the workers that have not answered for so long, and did at the time `after`."""
+        """Returns the workers silent for at least this long, but not yet at the time `after`."""
         return self._workers.silent_for(seconds, after)
 
     def start(self) -> None:
-        """Waits until the dispatcher and one of its workers answer, and checks them periodically
+        """Waits until the dispatcher and one of its workers answer, then checks them periodically
         until `close`. Raises `ServerUnavailableError` after the timeout."""
         deadline = time.monotonic() + READY_TIMEOUT_SECONDS
         while problem := self._find_problem():
@@ -95,7 +95,7 @@ class DataServiceClient:
         self._checks.start()
 
     def watch(self, callback: StatusCallback) -> None:
-        """Calls `callback` on a thread at each check, unless it found a new outage, which may be a
+        """Calls `callback` on a thread at each check, except for a short outage, which may be a
         restart."""
         self._callback = callback
 
@@ -103,8 +103,8 @@ class DataServiceClient:
         self._checks.stop()
 
     def require(self) -> None:
-        """Raises `SourceError` when the dispatcher or all workers have not answered for so long
-        that the rest of a reading is lost."""
+        """Raises `SourceError` if the dispatcher or all workers have been silent so long that the
+        rest of a read is lost."""
         silent_seconds = time.monotonic() - self._last_answer
         if silent_seconds >= LOST_TIMEOUT_SECONDS:
             silence = f"has not answered for {silent_seconds:.0f} s: {self._problem}"
@@ -115,12 +115,12 @@ class DataServiceClient:
         self, dataset_id: str, compression: Compression, make: Callable[[], tf.data.Dataset]
     ) -> None:
         """Makes and registers a data set, unless the dispatcher has it. Raises
-        `ServerUnavailableError`, `ServerError` when the dispatcher cannot store the data set, and
-        `ConfigError` when TensorFlow rejects it."""
+        `ServerUnavailableError`, `ServerError` if the dispatcher cannot store the data set, and
+        `ConfigError` if TensorFlow rejects it."""
         with self._register_lock:
             # This also checks that the dispatcher answers; TensorFlow would retry for an hour.
             if not self._dispatcher.has_dataset(dataset_id):
-                self.check_journal()  # before a read of it begins, which would count as lost
+                self.check_journal()  # now, or a read that has begun would count as lost
                 self._store(dataset_id, compression, make())
 
     def _store(self, dataset_id: str, compression: Compression, dataset: Any) -> None:
@@ -141,7 +141,7 @@ class DataServiceClient:
             raise ConfigError(text, target=self.address) from error
 
     def read(self, dataset_id: str, job_name: str) -> tf.data.Dataset:
-        """Returns one consumer of the job: it receives a part of the job's elements."""
+        """Returns one consumer of the job, which receives a part of the job's elements."""
         return tf.data.experimental.service.from_dataset_id(
             processing_mode=tf.data.experimental.service.ShardingPolicy.DYNAMIC,
             service=f"grpc://{self.address}",
@@ -150,7 +150,7 @@ class DataServiceClient:
         )
 
     def check_journal(self) -> None:
-        """Finds out whether the dispatcher lost its journal. Raises as `DispatcherClient` does."""
+        """Counts a loss of the dispatcher's journal. Raises the errors of `DispatcherClient`."""
         with self._journal_lock:
             if self._mark.is_lost():
                 self.lost_journals += 1
@@ -163,7 +163,7 @@ class DataServiceClient:
             self._callback(problem)
 
     def _find_problem(self) -> str | None:
-        """Returns why no batch can be made now, None if one can. One worker is enough."""
+        """Returns why no batch can be made now; None if one worker can make one."""
         if problem := self._find_own_problem():
             return problem
         try:

@@ -1,4 +1,4 @@
-"""The method RegisterDataset: a pipeline as a data set that trainers read from workers."""
+"""The method RegisterDataset, which registers a pipeline for trainers to read from workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from infeed_service.gateway.backend import DataServiceEngine
 def register_dataset(
     find: Callable[[str], Engine], message: messages.RegisterDatasetRequest, _: Callable[[], bool]
 ) -> Message:
-    """Registers a data set. Raises `InvalidRequestError`, `FingerprintError`."""
+    """Registers a data set. Raises `InvalidRequestError` and `FingerprintError`."""
     engine, request = find(message.pipeline), DatasetRequest.from_proto(message)
     spec = engine.spec
     request_checks.check_fingerprint(spec, request.fingerprint)

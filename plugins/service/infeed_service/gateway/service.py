@@ -1,4 +1,4 @@
-"""The data service of a server: of another dispatcher, or started by the server."""
+"""The data service of a server, either started by the server or run elsewhere."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from infeed_service.roles.dispatcher import DispatcherRole, find_work_dir_proble
 from infeed_service.roles.liveness import WorkerLivenessMonitor
 
 HUNG_TIMEOUT_SECONDS = 30.0
-"""Without an answer for so long, an own worker is killed and restarted: more than a busy one takes.
+"""Silence after which the server kills and restarts its worker: longer than a busy worker's delay.
 """
 
 _RESTART_INTERVAL_SECONDS = 0.5
-"""Between checks for workers that have exited."""
+"""Period of the checks for workers that have exited."""
 
 _WORKER_STOP_TIMEOUT_SECONDS = 3.0
-"""For workers to exit, before they are killed; no client reads from them any more."""
+"""Wait for workers to exit before they are killed; clients no longer read from them."""
 
 
 class DataService:
-    """A data service that a server uses from `start` to `stop`: a `RemoteEngine`."""
+    """A `RemoteEngine`: a data service that a server uses from `start` to `stop`."""
 
     client: DataServiceClient
 
     def start(self, monitor: Monitor) -> None:
-        """Waits until the service is ready, and exposes its metrics. Raises `InfeedError`."""
+        """Waits until the service is ready, then exposes its metrics. Raises `InfeedError`."""
         self.client.start()
         add_metrics(monitor, self.workers, self.free_bytes)
 
@@ -60,10 +60,10 @@ class DataService:
         budget: MemoryBudget,
         progress: ProgressCallback | None,
     ) -> DataServiceEngine:
-        """Returns the engine of a pipeline, whose data set is registered."""
+        """Registers a pipeline's data set and returns its engine."""
         plan = plan_data_service(name, definition, progress=progress)
         backend = DataServiceBackend(plan, self.client)
-        # A problem of the data set is found at the start.
+        # Finds a problem of the data set at the start.
         backend.register(DatasetRequest(name))
         return DataServiceEngine(backend, budget)
 
@@ -81,12 +81,12 @@ class DataService:
         return {}
 
     def stop(self) -> None:
-        """Stops what was started. It may be called after `start` failed."""
+        """Stops everything that was started, even if `start` failed."""
         self.client.close()
 
 
 class ExternalDataService(DataService):
-    """The service of a dispatcher that another process runs."""
+    """A data service whose dispatcher runs in another process."""
 
     def __init__(self, dispatcher: str, options: ServiceOptions) -> None:
         """Raises `ConfigError` for an invalid address."""
@@ -96,12 +96,12 @@ class ExternalDataService(DataService):
 class EmbeddedDataService(DataService):
     """A dispatcher in this process, and workers in child processes.
 
-    With a work directory the dispatcher listens on a fixed port, and the workers on the next ones,
-    so that a restarted server continues the tasks of its journal.
+    With a work directory, the dispatcher listens on a fixed port and the workers on the next ones,
+    so a restarted server continues the tasks of its journal.
     """
 
     def __init__(self, options: ServiceOptions, *, insecure: bool) -> None:
-        """Raises `ConfigError` for an address that cannot be listened on, or is not safe."""
+        """Raises `ConfigError` for an address that is unsafe or cannot be listened on."""
         self._options = options
         work_dir, workers = options.work_dir, options.workers or 1
         default = "127.0.0.1:7472" if work_dir else "127.0.0.1:0"
@@ -112,8 +112,8 @@ class EmbeddedDataService(DataService):
         ]
         if work_dir and listen.port == 0:
             raise ConfigError(
-                f"--dispatcher-listen {listen}: --work-dir keeps the journal, which knows the "
-                f"workers by their ports; give a port, and leave the next {workers} to the workers",
+                f"--dispatcher-listen {listen}: the journal in --work-dir identifies workers by "
+                f"port; give a port, and keep the next {workers} free for the workers",
                 address=str(listen),
             )
         # The static sharding policies need all workers in advance.
@@ -163,13 +163,13 @@ class EmbeddedDataService(DataService):
 
 
 def local_workers(dispatcher: str, listen: Sequence[Address]) -> ProcessGroup:
-    """Returns a worker process for each address of `listen`, which ends with this process. An
-    address that is not loopback requires `--insecure` of the server."""
+    """Returns a group with a worker process for each address; the processes end with this one. An
+    address that is not loopback requires the server's `--insecure`."""
 
     def command(address: str | None) -> Sequence[str]:
         options = WorkerOptions(
             dispatcher=dispatcher,
-            listen=address or str(listen[0]),  # at its previous address it continues its tasks
+            listen=address or str(listen[0]),  # at its previous address, it continues its tasks
             http="127.0.0.1:0",
             insecure=not listen[0].is_loopback,
             with_parent=True,
@@ -183,7 +183,7 @@ def local_workers(dispatcher: str, listen: Sequence[Address]) -> ProcessGroup:
 
 
 def kill_hung(workers: ProcessGroup, lost: Sequence[str]) -> None:
-    """Kills the workers at the lost addresses, unless they are about to start."""
+    """Kills the workers at the lost addresses, except any that are still starting."""
     hung = [
         number
         for number, worker in enumerate(workers.processes)

@@ -1,4 +1,4 @@
-"""Pipelines as graphs of TensorFlow operations, which the workers of the tf.data service run."""
+"""Pipelines as graphs of TensorFlow operations, for the workers of the tf.data service."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def plan_data_service(
 ) -> DataServicePlan:
     """Plans a pipeline for the tf.data service; `progress` is called while files are indexed.
 
-    Raises the errors of the local engine's planning, and `ConfigError` for what workers cannot run:
-    Python functions, and data that takes more than `limit_bytes` in the graph.
+    Raises the errors of planning for the local engine, and `ConfigError` for what workers cannot
+    run: Python functions, and data that takes more than `limit_bytes` in the graph.
     """
     if isinstance(definition.source, DatasetSource):
         return plan_elements(plan_sequential(name, definition))

@@ -1,4 +1,4 @@
-"""Sequential pipelines: the elements of a user's dataset, as batches of one shape."""
+"""Sequential pipelines: the elements of a user's dataset as batches of one shape."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plan_elements(plan: SequentialPlan) -> DataServicePlan:
     dataset = plan.source.make(plan.spec.seed)
     refuse_python_stages(plan.source, dataset)
     try:
-        # Independent of node names and the process; it covers the paths that the user's function
+        # Independent of node names and the process, it covers the paths that the user's function
         # found.
         graph_hash = tf.raw_ops.DatasetFingerprint(input_dataset=dataset._variant_tensor)
     except tf.errors.OpError as error:
@@ -33,7 +33,7 @@ def plan_elements(plan: SequentialPlan) -> DataServicePlan:
             f"service: {error.message}; use --engine local",
             at=("source", "dataset"),
         ) from error
-    # Positions count samples, even where the user's elements are batches.
+    # Positions count samples, even if the user's elements are batches.
     stride = plan.spec.batch_size if plan.batched else 0
     return DataServicePlan(
         # Each worker makes batches of the elements that it reads itself.
@@ -67,7 +67,7 @@ def _is_full(slots: int, fields: Sample) -> tf.Tensor:
 def _pad_batch(
     plan: SequentialPlan, slots: int, fields: Sample
 ) -> tuple[Sample, dict[str, tf.Tensor]]:
-    """Pads a batch to `slots` slots; returns its fields and its metadata."""
+    """Pads a batch to `slots` slots and returns its fields and metadata."""
     count = _sample_count(fields)
     message = f"the dataset of {plan.source.label} gave a batch of more than {slots} samples:"
     with tf.control_dependencies([tf.debugging.Assert(count <= slots, [message, count])]):

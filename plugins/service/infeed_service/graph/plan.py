@@ -15,18 +15,18 @@ from infeed_server.pipeline.fingerprint import fingerprint
 ENGINE = "tf-data-service"
 
 GRAPH_VERSION = 4
-"""To be incremented when the elements of the datasets, or how they are made, change."""
+"""Increment it when the elements of the datasets change, or the way they are made."""
 
 _RAM_BUDGET_BYTES = 1 << 30
-"""tf.data's memory for elements made in advance. Its default is half of the memory of the host that
-runs a dataset, and the gateway does not know the workers' hosts."""
+"""tf.data's memory for elements made in advance. The default is half of the memory of the host that
+runs a dataset, but the gateway does not know the workers' hosts."""
 
 
 @dataclass(frozen=True)
 class Variant:
     """The properties of a dataset that a trainer chooses.
 
-    `epochs` 0 is endless. `remainder` is for the samples at the end that do not fill a batch.
+    `epochs` 0 is endless. `remainder` applies to the last samples, which do not fill a batch.
     `shard_hint` shards the batches among the workers, as the sharding policy HINT requires.
     """
 
@@ -41,8 +41,8 @@ class Variant:
 class DataServicePlan:
     """A pipeline that can be registered with a dispatcher.
 
-    `location_hash` identifies the location of the data: the graph contains file names, and the
-    fingerprint does not. `sample_count` is None where it is unknown.
+    `location_hash` identifies the location of the data: unlike the fingerprint, the graph contains
+    file names. `sample_count` is None if unknown.
     """
 
     spec: PipelineSpec
@@ -53,29 +53,29 @@ class DataServicePlan:
     def dataset(self, variant: Variant) -> tf.data.Dataset:
         """Builds the dataset of batches, whose elements are `(fields, metadata)`.
 
-        `fields`: the fields of the wire spec, [slots, ...]. `metadata`: `epoch` int64 and `mask`
-        bool[slots]; for an indexed source also `start` int64, the first position, and `sample_ids`
-        int64[slots], -1 for an empty slot. Raises `InvalidRequestError` for a variant that is not
-        available.
+        `fields` holds the fields of the wire spec, [slots, ...]. `metadata` holds `epoch` int64 and
+        `mask` bool[slots]; for an indexed source also `start` int64, the first position, and
+        `sample_ids` int64[slots], -1 for an empty slot. Raises `InvalidRequestError` for a variant
+        that is not available.
         """
         self.spec.check_batch_size(variant.batch_size)
         positions = variant.epochs * (self.sample_count or 0)
         if variant.remainder == "drop" and 0 < positions < variant.batch_size:
             raise InvalidRequestError(
-                f"no complete batch: {variant.batch_size} samples are needed for one of "
-                f"{self.spec.name!r}, and there are {positions}; use smaller batches or "
+                f"no complete batch: a batch needs {variant.batch_size} samples, and "
+                f"{self.spec.name!r} has only {positions}; use smaller batches or "
                 'remainder="pad"'
             )
         return self.build(variant)
 
     def dataset_id(self, variant: Variant, compression: str) -> str:
-        """Returns the id to register a variant under, which differs when any part of it does."""
+        """Returns the id under which to register a variant; it changes with any part of it."""
         parts = (GRAPH_VERSION, self.spec.fingerprint, self.location_hash, compression)
         return f"{self.spec.name}-{short_hash(map(repr, (*parts, *astuple(variant))))}"
 
     def may_mask(self, variant: Variant) -> bool:
         """Returns whether a batch can have empty slots."""
-        # A user's dataset of batches may end every epoch with a partial one.
+        # A user's dataset of batches may end every epoch with a partial batch.
         ends = bool(variant.epochs) or bool(self.spec.batch_stride)
         return (ends and variant.remainder == "pad") or self.spec.on_error == "mask"
 
@@ -83,8 +83,7 @@ class DataServicePlan:
 def data_service_spec(
     local: PipelineSpec, batch_stride: int = 0, remainder_scope: RemainderScope = "job"
 ) -> PipelineSpec:
-    """Returns the spec on the tf.data service of a pipeline with the spec `local` on the local
-    engine."""
+    """Converts a pipeline's spec on the local engine to its spec on the tf.data service."""
     return replace(
         local,
         guarantee=Guarantee("none", "at_most_once", "none"),
@@ -97,7 +96,7 @@ def data_service_spec(
 
 
 def with_ram_budget(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Bounds the memory of a dataset, unless its options do."""
+    """Limits the memory of a dataset, unless its own options do."""
     if dataset.options().autotune.ram_budget:
         return dataset
     options = tf.data.Options()
@@ -106,7 +105,7 @@ def with_ram_budget(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def short_hash(texts: Iterable[str]) -> str:
-    """Returns a hash of 16 hexadecimal characters, the same in every process."""
+    """Returns a hash of 16 hexadecimal characters, equal in every process."""
     sha256 = hashlib.sha256()
     for text in texts:
         encoded = text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Readers in a graph: the samples of a source through TensorFlow operations alone."""
+"""Graph readers: the samples of a source, read by TensorFlow operations alone."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from infeed_server.sources.images.labels import Labels
 from infeed_server.sources.images.source import ImageReader
 
 FILE_CHANGED = "changed since it was listed:"
-"""In the error of a graph: TensorFlow has no code for it."""
+"""Text that marks a graph's error, as TensorFlow has no code for it."""
 
 Read: TypeAlias = "tuple[Sample, str | tf.Tensor]"
-"""A sample's columns and its defect: a text, empty unless the sample is bad. A fault of storage is
-an error of the graph instead."""
+"""A sample's columns and its defect, an empty text unless the sample is bad. A storage fault is an
+error of the graph instead."""
 
 GraphRead = Callable[[tf.Tensor], Read]
-"""A function from an index, int64 scalar, to what is read."""
+"""A function that reads the sample of an index, an int64 scalar."""
 
 NO_DEFECT = ""
 
 
 @dataclass(frozen=True)
 class GraphReader:
-    """A reader of a source made of TensorFlow ops only, for graphs that run without infeed.
+    """A reader of a source that consists of TensorFlow ops, for graphs that run without infeed.
 
     `read` takes the constants as tensors, and an index. `paths` identify the location of the data.
     `check` raises `SourceError` if the constants may have changed.
@@ -47,14 +47,14 @@ class GraphReader:
 
     @property
     def size_bytes(self) -> int:
-        """An upper bound of the bytes that the constants take when they are sent."""
+        """An upper bound on the bytes of the constants when they are sent."""
         return sum(
             sum(map(len, array.flat)) if array.dtype == object else array.nbytes
             for array in self.constants.values()
         )
 
     def build(self) -> GraphRead:
-        """Makes the constants, and returns the function that reads."""
+        """Makes the constants and returns the function that reads a sample."""
         self.check()
         tensors = {name: tf.constant(to_wire(array)) for name, array in self.constants.items()}
         self.check()
@@ -62,8 +62,8 @@ class GraphReader:
 
 
 def graph_reader(source: Source) -> GraphReader:
-    """Returns the reader of a source in files or arrays. Cheap: only `build` makes constants.
-    Raises `ConfigError` for a source that only Python reads."""
+    """Returns the reader of a source in files or arrays; this is cheap, only `build` makes
+    constants. Raises `ConfigError` for a source that only Python can read."""
     if isinstance(source, TFRecordReader):
         index = source.index
         paths = [file.path for file in index.files]
@@ -79,7 +79,7 @@ def graph_reader(source: Source) -> GraphReader:
         constants = {"paths": source.files.paths, "sizes": source.files.sizes}
         if source.labels:
             if not isinstance(source.labels, Labels):
-                problem = "no operation of TensorFlow reads its annotations"
+                problem = "no TensorFlow operation reads its annotations"
                 raise ConfigError(f"images: {problem}; pack it into TFRecords")
             constants["labels"] = source.labels.values
             if missing := source.labels.missing:
@@ -87,7 +87,7 @@ def graph_reader(source: Source) -> GraphReader:
         table = source.labels.table if source.labels else ""
         return GraphReader(constants, partial(_read_image, table), (source.root,))
     if not isinstance(source, ArrayReader):
-        raise ConfigError(f"{type(source).__name__}: no operation of TensorFlow reads it")
+        raise ConfigError(f"{type(source).__name__}: no TensorFlow operation reads it")
     arrays = {name: stored.array for name, stored in source.stored.items()}
     return GraphReader(arrays, _read_row, check=source.check_files)
 
@@ -97,7 +97,7 @@ def _read_row(arrays: Sample, index: tf.Tensor) -> Read:
 
 
 def _read_image(csv: str, constants: Sample, index: tf.Tensor) -> Read:
-    """Reads as the source does, but without the times of files."""
+    """Reads a sample like the source, but without checking the file's time."""
     path, size = tf.gather(constants["paths"], index), tf.gather(constants["sizes"], index)
     image = tf.io.read_file(path)
     length = tf.cast(tf.strings.length(image), tf.int64)
@@ -116,8 +116,8 @@ def _read_image(csv: str, constants: Sample, index: tf.Tensor) -> Read:
 def _read_record(index: Sample, number: tf.Tensor) -> Read:
     """Reads a record by its number.
 
-    Records that are damaged in the index have a defect. The graph fails for every other record
-    that it cannot read, for storage or this copy of the file is at fault then.
+    Records marked as damaged in the index have a defect. The graph fails for any other record that
+    it cannot read, as storage or this copy of the file is then at fault.
     """
     file = tf.searchsorted(index["first"], number[tf.newaxis], side="right")[0] - 1
     path = tf.gather(index["paths"], file)
@@ -135,12 +135,12 @@ def _read_record(index: Sample, number: tf.Tensor) -> Read:
 
 
 def _verified(path: tf.Tensor, offset: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """Returns a record, verified. Fails if it is damaged, or storage fails."""
+    """Returns a verified record. Fails if it is damaged or storage fails."""
     one_string = {"output_types": [tf.string], "output_shapes": [()]}
     records = tf.raw_ops.TFRecordDatasetV2(
         filenames=path[tf.newaxis],
         compression_type="",
-        # The buffer holds the record's frame alone, so nothing of the next one is read.
+        # The buffer holds only the record's frame, so none of the next record is read.
         buffer_size=length + FRAME_BYTES,
         byte_offsets=offset[tf.newaxis],
     )

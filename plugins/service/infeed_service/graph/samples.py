@@ -1,9 +1,9 @@
-"""Indexed pipelines: batches whose samples are selected, read and transformed in the graph.
+"""Indexed pipelines: batches with samples selected, read and transformed in the graph.
 
     range(batches) → order → unbatch → map(read, decode, augment; AUTOTUNE) → batch → prefetch
 
 One element of the range is one batch, so dynamic sharding, which splits the range among the
-workers, assigns whole batches, each once.
+workers, assigns each batch once, as a whole.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from infeed_service.order import GraphSampleOrder
 log = logging.getLogger(__name__)
 
 _ENDLESS_BATCHES = 1 << 61
-"""The end of the range of an endless dataset: a range must have one."""
+"""The end of the range of an endless dataset, as a range must have an end."""
 
 _MAX_REPLACEMENTS = 1000
-"""Substitutes tried for one slot. With more, the source has hardly a good sample, or the worker
-cannot read the data at all."""
+"""Substitutes tried for one slot. If all are bad, the source has hardly a good sample, or the
+worker cannot read the data at all."""
 
 _ALTERNATIVE = "write it as TFRecords, where a graph holds 12 bytes a sample, or "
 
@@ -53,8 +53,8 @@ def plan_samples(
     require_size(("source", kind), in_graph.size_bytes, limit_bytes, alternative)
     if any(isinstance(step, Cache) for step in definition.transforms):
         log.warning(
-            "%s: cache is without effect, since the workers of the tf.data service keep no samples "
-            "in memory; each epoch reads and decodes again",
+            "%s: cache has no effect, since the workers of the tf.data service keep no samples in "
+            "memory; each epoch reads and decodes again",
             name,
         )
     return DataServicePlan(
@@ -71,7 +71,7 @@ def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.dat
     ends_partial = variant.remainder == "pad" and positions % variant.batch_size != 0
     slots = _SlotBuilder(plan, order, in_graph.build())
 
-    # `Map` converts the user's functions itself; infeed's need no AutoGraph, which would take most
+    # `Map` converts the user's functions itself. infeed's need no AutoGraph, which would take most
     # of the time to build the dataset.
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def build_slot(row: dict[str, tf.Tensor]) -> dict[str, Any]:
@@ -99,16 +99,16 @@ def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.dat
     batches = samples.batch(variant.batch_size, drop_remainder=True)
     options = tf.data.Options()
     options.deterministic = True
-    # Only the parallel map above pays; others would take more of the range than needed.
+    # Only the parallel map above pays off; others would take more of the range than needed.
     options.experimental_optimization.map_parallelization = False
-    # A small prefetch, since a lost worker loses it.
+    # A small prefetch, since it is lost with a worker.
     return with_ram_budget(batches.map(split).prefetch(2).with_options(options))
 
 
 def _rows(
     order: GraphSampleOrder, size: int, end: int | None, number: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Returns the slots of a batch before samples are read; those from position `end` are empty."""
+    """Returns the slots of a batch before samples are read; slots from position `end` are empty."""
     start = number * size
     position = start + tf.range(size, dtype=tf.int64)
     mask = tf.fill([size], value=True)
@@ -132,7 +132,7 @@ Slot = tuple[Sample, tf.Tensor, tf.Tensor]
 class _SlotBuilder:
     """Builds slots in the graph, with the results of the local engine's `BadSampleHandler`.
 
-    A sample is read outside of the treatment of bad samples: a fault of storage fails the batch.
+    Reading a sample is outside the handling of bad samples, so a storage fault fails the batch.
     """
 
     def __init__(self, plan: IndexedPlan, order: GraphSampleOrder, read: GraphRead) -> None:
@@ -158,10 +158,10 @@ class _SlotBuilder:
         return fields, filled, tf.where(filled, sample_id, tf.constant(-1, tf.int64))
 
     def _fill(self, index: tf.Tensor, key: tf.Tensor) -> Slot:
-        """Returns fields, whether the slot is filled, and the index of the sample."""
+        """Returns the fields, whether the slot is filled, and the index of the sample."""
         if self._on_error == "raise":
             return self._make(*self._read(index), key), tf.constant(True), index
-        # Of each sample tried: whether it is good, index, key, fields.
+        # The number tried, then for the last one: whether it is good, index, key, fields.
         start = (tf.constant(0), tf.constant(False), index, key, self._zeros())
         tried, found, sample_id, _, fields = tf.while_loop(
             lambda tried, good, *_: ~good & (tried <= _MAX_REPLACEMENTS),
@@ -175,7 +175,7 @@ class _SlotBuilder:
             return fields, filled, tf.identity(sample_id)
 
     def _try_next(self, tried: tf.Tensor, index: tf.Tensor, key: tf.Tensor) -> tuple[Any, ...]:
-        """Tries the sample, then its substitute, the substitute of that, ..."""
+        """Tries the sample, then its substitute, then that one's substitute, and so on."""
         index, key = tf.cond(
             tried > 0, lambda: self._order.substitute(index, key), lambda: (index, key)
         )
@@ -183,7 +183,7 @@ class _SlotBuilder:
         return tried + 1, good, index, key, fields
 
     def _try(self, index: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
-        """Returns whether the sample is good, and its fields, or else zeros."""
+        """Returns whether the sample is good, and its fields or zeros."""
         columns, defect = self._read(index)
 
         def make(columns: Sample, defect: tf.Tensor) -> tuple[tf.Tensor, Sample]:

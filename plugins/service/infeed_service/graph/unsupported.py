@@ -20,8 +20,8 @@ from infeed_service.sequential.determinism import iter_stages
 from infeed_service.sequential.source import DatasetSource
 
 LIMIT_BYTES = 512 << 20
-"""Of constants in a graph. A dataset is registered as one message of at most 2 GiB, and each
-process that forwards it holds several copies."""
+"""Limit of the constants in a graph. A dataset is registered as one message of at most 2 GiB, and
+each process that forwards it holds several copies."""
 
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
@@ -30,8 +30,8 @@ def refuse_python(definition: Pipeline) -> None:
     """Raises `ConfigError` for a source or a `map` that only Python can run."""
     if not isinstance(definition.source, TFRecordSource | ImagesSource | ArraysSource):
         raise ConfigError(
-            "it is read by Python in the server, which the workers of the tf.data service cannot "
-            "do; write it as TFRecords (tfrecord: ...), or use --engine local",
+            "Python in the server reads it, which the workers of the tf.data service cannot do; "
+            "write it as TFRecords (tfrecord: ...), or use --engine local",
             at=("source", definition.source.kind),
         )
     for number, transform in enumerate(definition.transforms):
@@ -40,7 +40,7 @@ def refuse_python(definition: Pipeline) -> None:
 
 
 def refuse_local_orders(definition: Pipeline) -> None:
-    """Raises `ConfigError` for samples and orders that graphs do not have."""
+    """Raises `ConfigError` for samples and orders that graphs do not support."""
     given: list[KeyPath] = [
         (name,) for name in ("add", "remove", "skip") if getattr(definition, name)
     ]
@@ -48,7 +48,7 @@ def refuse_local_orders(definition: Pipeline) -> None:
         given.append(("shuffle", "order"))
     for place in given:
         raise ConfigError(
-            "the tf.data service cannot do it; leave it out, or use --engine local", at=place
+            "the tf.data service does not support it; leave it out, or use --engine local", at=place
         )
 
 
@@ -76,7 +76,7 @@ def require_size(place: KeyPath, size: int, limit: int, alternative: str = "") -
     """Raises `ConfigError` if `size` bytes of a source's data in the graph exceed the limit."""
     if size > limit:
         raise ConfigError(
-            "the graph that is sent to the workers of the tf.data service would hold "
+            "the graph for the workers of the tf.data service would hold "
             f"{size >> 20} MiB of it, over the limit of {limit >> 20} MiB; {alternative}use "
             "--engine local",
             at=place,
@@ -91,7 +91,7 @@ def _refuse_nodes(place: KeyPath, name: str, graphs: Iterable[tf.Graph]) -> None
 
 def _calls_python(place: KeyPath, subject: str) -> ConfigError:
     return ConfigError(
-        f"{subject} calls Python for each sample, which the workers of the tf.data service cannot "
-        "do; write it with TensorFlow operations, or use --engine local",
+        f"{subject} calls Python for each sample, but the workers of the tf.data service cannot; "
+        "write it with TensorFlow operations, or use --engine local",
         at=place,
     )

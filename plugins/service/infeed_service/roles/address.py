@@ -16,11 +16,11 @@ _PUBLIC_ADDRESSES = ("192.88.99.1:9", "[2000::1]:9")
 """Addresses outside every local network, to find the default route. Nothing is sent to them."""
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
-"""Seconds for a connection of the reachability check, and for what it sends."""
+"""Seconds for the reachability check to connect, and for its data to arrive."""
 
 
 def parse_advertise(text: str) -> Address:
-    """Parses `--advertise`: `HOST:PORT`, or `HOST`, whose port is 0 for the port listened on.
+    """Parses the value of `--advertise`, `HOST:PORT` or `HOST`; port 0 means the port listened on.
 
     Raises `ConfigError`.
     """
@@ -28,8 +28,8 @@ def parse_advertise(text: str) -> Address:
     address = Address.parse(text if has_port else f"{text}:0", "--advertise")
     if address.is_unix or address.host in _WILDCARDS or (has_port and not address.port):
         raise ConfigError(
-            f"--advertise {text}: not an address that others can connect to; give the name or "
-            "address of this host, as HOST for the port that is listened on, or HOST:PORT",
+            f"--advertise {text}: not an address that others can connect to; give this host's name "
+            "or address, as HOST for the port listened on, or HOST:PORT",
             address=text,
         )
     return address
@@ -38,8 +38,8 @@ def parse_advertise(text: str) -> Address:
 def derive(listen: Address, peer: str | None = None) -> Address:
     """Returns the address to advertise for a process that listens on `listen`.
 
-    For all addresses its host is the one from which this host reaches `peer`, host:port, or,
-    without a peer, the internet. Raises `ConfigError` without a route.
+    If `listen` is a wildcard, it is the address from which this host reaches `peer`, host:port, or
+    without a peer the internet. Raises `ConfigError` without a route.
     """
     if listen.host not in _WILDCARDS:
         return listen
@@ -56,15 +56,15 @@ def derive(listen: Address, peer: str | None = None) -> Address:
 
 
 def with_port(address: Address) -> str:
-    """Returns the address with TensorFlow's placeholder where the port is 0."""
+    """Returns the address, with TensorFlow's placeholder for port 0."""
     return str(address) if address.port else f"{str(address).removesuffix(':0')}:%port%"
 
 
 def find_reach_problem(listen: Address, advertised: Address) -> str | None:
-    """Returns why connections to `advertised` do not reach `listen`, None if they do.
+    """Returns why connections to `advertised` do not reach `listen`; None if they do.
 
-    The port of `listen` must be free. To be called before a worker registers: a dispatcher assigns
-    tasks to a registered address for as long as its journal lives.
+    The port of `listen` must be free. Call it before a worker registers, as a dispatcher assigns
+    tasks to a registered address as long as its journal exists.
     """
     token = secrets.token_bytes(16)
     host = listen.host
@@ -83,6 +83,6 @@ def find_reach_problem(listen: Address, advertised: Address) -> str | None:
                 listener.settimeout(left)
                 with listener.accept()[0] as connection, suppress(TimeoutError):
                     connection.settimeout(1.0)
-                    if connection.recv(len(token)) == token:  # it is one segment
+                    if connection.recv(len(token)) == token:  # it arrives as one segment
                         return None
     return "another process answers there"

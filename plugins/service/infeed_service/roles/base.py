@@ -1,4 +1,4 @@
-"""The base of the roles of the tf.data service: their addresses and TensorFlow's server."""
+"""Base class of the tf.data service's roles: their addresses and TensorFlow's server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Role:
         self._listen = Address.parse(options.listen, listen_option)
         check_listen_address(self._listen, insecure=self._insecure)
         self._advertised = parse_advertise(options.advertise) if options.advertise else None
-        """Port 0 stands for the port listened on; None: derived later."""
+        """Port 0 means the port listened on; None is derived later."""
         self._server: Any = None
         self.port = 0
         """The port listened on, after `start`."""
@@ -34,7 +34,7 @@ class Role:
 
     @property
     def local_address(self) -> str:
-        """The address from this host, host:port."""
+        """The address for this host, host:port."""
         return str(Address("127.0.0.1", self.port))
 
     def stop(self) -> None:
@@ -46,10 +46,10 @@ class Role:
     def _start_server(
         self, kind: str, make_server: Callable[..., Any], config: Any, remedy: str = ""
     ) -> None:
-        """Starts a `DispatchServer` or `WorkerServer`. Raises `ConfigError` when that fails."""
+        """Starts a `DispatchServer` or `WorkerServer`. Raises `ConfigError` if that fails."""
         import tensorflow as tf  # noqa: PLC0415 - takes seconds, and is loaded with the server
 
-        # Before the server is made: one that is never started crashes.
+        # Checked before the server exists, as one that is never started crashes.
         check_listen_address(self._listen, insecure=self._insecure)
         server = make_server(config, start=False)
         try:
@@ -60,6 +60,6 @@ class Role:
                 f"TensorFlow cannot start a {kind} on {self._listen}: {reason}{remedy}"
             ) from None
         self._server = server
-        # The host's name and the port, for which TensorFlow has no public attribute.
+        # It ends with the port, for which TensorFlow has no public attribute.
         self.port = int(server._address.rpartition(":")[2])
         restrict_if_loopback(self._listen, self.port, insecure=self._insecure)

@@ -1,6 +1,6 @@
 """The dispatcher: TensorFlow's server that assigns tasks to workers and keeps a journal.
 
-One whose disk is full stops all jobs.
+A full disk under its journal stops all jobs.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from infeed_service.rpc import STATIC_SHARDING, register_mark
 log = logging.getLogger(__name__)
 
 WORKER_TIMEOUT_SECONDS = 60.0
-"""Without a heartbeat for so long, a worker is missing: longer than the delay of a busy worker, or
-a restart by an orchestrator."""
+"""Time without a heartbeat after which a worker is missing: longer than a busy worker's delay, or a
+restart by an orchestrator."""
 
 CLIENT_TIMEOUT_SECONDS = 120.0
-"""Without a heartbeat for so long, a client is gone: longer than a trainer that writes a checkpoint
-blocks TensorFlow's threads."""
+"""Time without a heartbeat after which a client is gone: longer than a trainer that writes a
+checkpoint blocks TensorFlow's threads."""
 
 JOB_GC_INTERVAL_SECONDS = 60.0
 
 JOB_GC_TIMEOUT_SECONDS = 600.0
-"""A job without clients for so long is removed, and workers free its memory: longer than a restart
-of a trainer on another host takes."""
+"""Time without clients after which a job is removed and workers free its memory: longer than a
+trainer takes to restart on another host."""
 
 
 class DispatcherRole(Role):
@@ -55,7 +55,7 @@ class DispatcherRole(Role):
         self._worker_addresses = options.worker_address or []
 
     def start(self) -> None:
-        """Starts to serve. Raises `ConfigError` when the address or the journal cannot be used."""
+        """Starts serving. Raises `ConfigError` if the address or the journal cannot be used."""
         # Imported after all checks, since it takes seconds.
         with loading_tensorflow():
             import tensorflow as tf  # noqa: PLC0415
@@ -71,13 +71,13 @@ class DispatcherRole(Role):
             client_timeout_ms=int(CLIENT_TIMEOUT_SECONDS * 1000),
             job_gc_check_interval_ms=int(JOB_GC_INTERVAL_SECONDS * 1000),
             job_gc_timeout_ms=int(JOB_GC_TIMEOUT_SECONDS * 1000),
-            # By default TensorFlow never removes jobs with dynamic sharding, nor the memory that
-            # workers hold for them.
+            # By default TensorFlow never removes jobs with dynamic sharding, nor frees the memory
+            # that workers hold for them.
             gc_dynamic_sharding_jobs=True,
         )
         remedy = (
-            f"; if that is a file of --work-dir, restore {self._work_dir} from a copy, or "
-            "delete it, with which all jobs start from the beginning"
+            f"; if that is a file of --work-dir, restore {self._work_dir} from a copy, or delete "
+            "it, after which all jobs start from the beginning"
         )
         try:
             server = tf.data.experimental.service.DispatchServer
@@ -96,14 +96,14 @@ class DispatcherRole(Role):
         if not self._temporary:
             self._temporary = tempfile.TemporaryDirectory(prefix="infeed-dispatcher-")
             log.warning(
-                "the dispatcher's journal is temporary: after a restart, jobs begin again; "
-                "--work-dir keeps the journal"
+                "the dispatcher's journal is temporary, so jobs begin again after a restart; "
+                "--work-dir keeps it"
             )
         return Path(self._temporary.name)
 
     @override
     def stop(self) -> None:
-        """Stops the dispatcher, and deletes a temporary journal."""
+        """Stops the dispatcher and deletes a temporary journal."""
         super().stop()
         if self._temporary:
             self._temporary.cleanup()
@@ -111,14 +111,14 @@ class DispatcherRole(Role):
 
 
 WORK_DIR_CHECK_INTERVAL_SECONDS = 5.0
-"""Between checks whether the folder can be written."""
+"""Period of the checks that the folder is writable."""
 
 _PROBE_BYTES = 64 << 10
-"""Written by a check: more than a file system finds room for in the blocks of other files."""
+"""Size of the file that a check writes: too large to fit into free parts of other files' blocks."""
 
 
 def find_work_dir_problem(folder: Path) -> str | None:
-    """Writes a temporary file. Returns why the dispatcher can store nothing, None when it can."""
+    """Writes a temporary file. Returns why the dispatcher can store nothing; None if it can."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_PROBE_BYTES))
@@ -131,7 +131,7 @@ def find_work_dir_problem(folder: Path) -> str | None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Returns the free space of the file system; 0 for a folder that is gone."""
+    """Returns the free bytes of the file system; 0 if the folder is gone."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:

@@ -1,7 +1,7 @@
 """The restriction of TensorFlow's listeners to loopback.
 
-TensorFlow's processes listen on every address, without encryption or authentication, under any
-address is configured, and run any graph. Once they listen, the kernel can restrict their sockets.
+TensorFlow's processes listen on every address regardless of the configured one, without encryption
+or authentication, and run any graph. Once they listen, the kernel can restrict their sockets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOPBACK_DEVICE = b"lo\0"
 
 def check_listen_address(listen: Address, *, insecure: bool) -> None:
     """Raises `ConfigError` for an address that TensorFlow cannot listen on, that is in use, or that
-    other machines can reach without `--insecure`."""
+    needs `--insecure` because other machines can reach it."""
     subject = f"{listen.option or '--listen'} {listen}"
     if listen.is_unix:
         raise ConfigError(f"{subject}: TensorFlow's processes need host:port", address=str(listen))
@@ -34,8 +34,8 @@ def check_listen_address(listen: Address, *, insecure: bool) -> None:
             address=str(listen),
         )
     listen.require_free()
-    # TensorFlow listens on all addresses, and silently shares a port that another TensorFlow
-    # process has.
+    # TensorFlow listens on all addresses, and silently shares a port with another TensorFlow
+    # process.
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
     Address(everywhere, listen.port, listen.option).require_free()
 
@@ -43,7 +43,7 @@ def check_listen_address(listen: Address, *, insecure: bool) -> None:
 def restrict_if_loopback(listen: Address, port: int, *, insecure: bool) -> None:
     """Restricts the server on `port` to loopback if `listen` is a loopback address.
 
-    Raises `ConfigError` where the system cannot do that, unless `insecure`.
+    Raises `ConfigError` if the system cannot do that, unless `insecure`.
     """
     if not listen.is_loopback or restrict_to_loopback(port):
         return
@@ -58,9 +58,9 @@ def restrict_if_loopback(listen: Address, port: int, *, insecure: bool) -> None:
 
 
 def restrict_to_loopback(port: int) -> bool:
-    """Restricts the listeners on `port` to loopback, and returns whether the kernel does that.
+    """Restricts the listeners on `port` to loopback. Returns whether the kernel did.
 
-    Connections that were opened before are closed.
+    Connections opened earlier are closed.
     """
     option = getattr(socket, "SO_BINDTODEVICE", None)
     if option is None:
@@ -69,7 +69,7 @@ def restrict_to_loopback(port: int) -> bool:
     for listener in _sockets(port, listening=True):
         try:
             listener.setsockopt(socket.SOL_SOCKET, option, _LOOPBACK_DEVICE)
-        except OSError:  # some kernels allow it to root alone
+        except OSError:  # some kernels allow it only for root
             return False
         if listener.getsockopt(socket.SOL_SOCKET, option, 16) != _LOOPBACK_DEVICE:
             return False
@@ -81,10 +81,9 @@ def restrict_to_loopback(port: int) -> bool:
 
 
 def _sockets(port: int, *, listening: bool) -> Iterator[socket.socket]:
-    """Yields this process's TCP sockets with the local port: listeners, or connections.
+    """Yields this process's listeners or connections on the local TCP port, including TensorFlow's.
 
-    They include TensorFlow's. A duplicate is open while it is yielded. A system without /proc has
-    none.
+    Each is a duplicate, open until the next one. A system without /proc has none.
     """
     for entry in _DESCRIPTORS.iterdir() if _DESCRIPTORS.is_dir() else ():
         if not entry.is_socket():

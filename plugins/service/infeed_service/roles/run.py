@@ -33,20 +33,20 @@ from infeed_service.roles.worker import DispatcherMonitor, WorkerRole
 log = logging.getLogger(__name__)
 
 OnServing = Callable[[str, str | None], None]
-"""Called when the role serves, with the advertised address and the control plane's."""
+"""Called once the role serves, with the advertised address and the control plane's."""
 
 RESTART_STATUS = 3
 """The exit status of a worker that must be restarted."""
 
 _CHECK_INTERVAL_SECONDS = 0.5
-"""Between checks whether the worker must be restarted."""
+"""Period of the checks whether the worker must be restarted."""
 
 _PROBE_TIMEOUT_SECONDS = 5.0
-"""At shutdown, for probes of workers that are in progress."""
+"""Wait at shutdown for probes of workers that are in progress."""
 
 
 class RoleHealth:
-    """The readiness of a role, and of its peers, which does not affect its own."""
+    """The readiness of a role, and that of its peers, which does not affect its own."""
 
     def __init__(self, role: str) -> None:
         self._role = role
@@ -58,7 +58,7 @@ class RoleHealth:
         return self.find_parts()
 
     def set(self, *, ready: bool, reason: str) -> None:
-        """Sets the readiness of the role, and logs a change."""
+        """Sets the readiness of the role and logs a change."""
         readiness = Readiness(ready, reason)
         if readiness != self.overall:
             self.overall = readiness
@@ -69,7 +69,7 @@ class RoleHealth:
 def control_plane(
     options: RoleOptions, health: RoleHealth, metrics: Metrics, parts: str
 ) -> Iterator[str | None]:
-    """Serves the control plane, and yields its address."""
+    """Serves the control plane and yields its address."""
     state = ControlState(health, metrics.registry, VERSION, parts)
     own = ServerOptions(http=options.http, insecure=options.insecure, http_hosts=options.http_host)
     control = open_control_plane(state, own)
@@ -102,15 +102,15 @@ def serve_dispatcher(
         stack.enter_context(liveness)
         interval = WORK_DIR_CHECK_INTERVAL_SECONDS
         stack.enter_context(PeriodicTask("work-dir", interval, check_work_dir))
-        stop.is_set(0)  # a signal stops it gracefully from here on
+        stop.is_set(0)  # from here, a signal stops it gracefully
         on_serving(role.address, control)
         stop.wait(_PROBE_TIMEOUT_SECONDS)
         health.set(ready=False, reason="shutting down")
 
 
 def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnServing) -> None:
-    """Runs a worker until `stop`, and ends the process: with status 0, or with `RESTART_STATUS`
-    when the worker must be restarted. Raises `ConfigError` and `ServerUnavailableError`."""
+    """Runs a worker until `stop`, then exits with status 0, or with `RESTART_STATUS` if the worker
+    must be restarted. Raises `ConfigError` and `ServerUnavailableError`."""
     health, metrics = RoleHealth("worker"), role_metrics("worker")
     with control_plane(options, health, metrics, "dispatchers") as control, ExitStack() as stack:
         role = WorkerRole(options)
@@ -121,7 +121,7 @@ def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnSer
         health.find_parts = monitor.readiness
         add_worker_metrics(metrics, role, monitor)
         health.set(ready=True, reason=f"registered with the dispatcher at {role.dispatcher}")
-        stop.is_set(0)  # a signal stops it gracefully from here on
+        stop.is_set(0)  # from here, a signal stops it gracefully
         on_serving(role.address, control)
         while not (monitor.restart_reason or stop.is_set(_CHECK_INTERVAL_SECONDS)):
             pass
@@ -133,13 +133,13 @@ def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnSer
         time.sleep(options.grace)
         logging.shutdown()
         sys.stdout.flush()
-        # Not TensorFlow's shutdown: it waits for the requests of the worker's tasks, and those to a
-        # dispatcher that has ended too are repeated for a minute.
+        # Avoids TensorFlow's shutdown, which waits for the requests of the worker's tasks and
+        # repeats those to an exited dispatcher for a minute.
         os._exit(RESTART_STATUS if monitor.restart_reason else 0)
 
 
 def role_metrics(role: str) -> Metrics:
-    """Returns metrics without events."""
+    """Returns the metrics of a role, without event counters."""
     return Metrics((), role=role, version=VERSION, tensorflow=version("tensorflow"))
 
 
@@ -149,7 +149,7 @@ def add_dispatcher_metrics(
     def reachable() -> LabelledValues:
         return {(name,): worker.ready for name, worker in liveness.readiness().items()}
 
-    name, text = "infeed_dispatcher_workers", "Workers that have registered, including lost ones."
+    name, text = "infeed_dispatcher_workers", "Registered workers, including lost ones."
     monitor.expose(name, text, lambda: {(): len(reachable())})
     text = "1 if the worker answers at its advertised address."
     monitor.expose("infeed_dispatcher_worker_reachable", text, reachable, "worker")
@@ -161,8 +161,8 @@ def add_dispatcher_metrics(
 
 
 def add_worker_metrics(monitor: Monitor, role: WorkerRole, peers: DispatcherMonitor) -> None:
-    text = "Tasks that the worker has."
+    text = "Tasks assigned to the worker."
     monitor.expose("infeed_worker_tasks", text, lambda: {(): role.tasks})
-    text = "1 if the worker must be restarted; it is about to exit."
+    text = "1 if the worker must be restarted, and is about to exit."
     wedged = "infeed_worker_wedged"
     monitor.expose(wedged, text, lambda: {(): peers.restart_reason is not None})

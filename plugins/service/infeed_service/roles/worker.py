@@ -19,27 +19,26 @@ from infeed_service.rpc import DispatcherClient, JournalMark, get_worker_tasks
 log = logging.getLogger(__name__)
 
 DISPATCHER_START_TIMEOUT_SECONDS = 30.0
-"""For a dispatcher to start: containers start in any order."""
+"""Wait for the dispatcher to start, since containers start in any order."""
 
 REGISTRATION_TIMEOUT_SECONDS = 15.0
-"""Seconds for a worker to be reachable, and to be registered: a host name takes a while to be
-known."""
+"""Wait for a worker to be reachable and registered: a new host name takes a while to resolve."""
 
 HEARTBEAT_INTERVAL_SECONDS = 5.0
-"""Between a worker's reports to its dispatcher."""
+"""Period of a worker's reports to its dispatcher."""
 
 CHECK_INTERVAL_SECONDS = 2.0
-"""Between checks of the dispatcher's journal."""
+"""Period of the checks of the dispatcher's journal."""
 
 DISPATCHER_TIMEOUT_SECONDS = 60.0
-"""For TensorFlow's requests for a task's data set, after which the task fails: longer than a
+"""Wait of TensorFlow's requests for a task's data set, after which the task fails: longer than a
 restart of the dispatcher takes."""
 
 _RETRY_INTERVAL_SECONDS = 0.5
 
 
 class WorkerRole(Role):
-    """A worker in this process. When it stops, the dispatcher keeps its tasks for its address."""
+    """A worker in this process. After it stops, the dispatcher keeps its tasks for its address."""
 
     def __init__(self, options: WorkerOptions) -> None:
         """Checks the options without importing TensorFlow. Raises `ConfigError`."""
@@ -53,9 +52,9 @@ class WorkerRole(Role):
         return int(self._server._num_tasks()) if self._server else 0
 
     def start(self) -> None:
-        """Starts the worker, and returns when it is registered and answers at its address.
+        """Starts the worker and returns once it is registered and answers at its address.
 
-        Raises `ServerUnavailableError`, and `ConfigError` when it cannot listen.
+        Raises `ServerUnavailableError`, and `ConfigError` if it cannot listen.
         """
         timeout = DISPATCHER_START_TIMEOUT_SECONDS
         if problem := _wait(self._find_dispatcher_problem, timeout):
@@ -94,8 +93,8 @@ class WorkerRole(Role):
         if problem := _wait(find_problem, REGISTRATION_TIMEOUT_SECONDS):
             raise ServerUnavailableError(
                 f"the advertised address {self.address} does not reach this worker: {problem}; "
-                f"trainers and the dispatcher at {self.dispatcher} would connect to it; give "
-                "--advertise HOST:PORT, an address by which they reach this worker",
+                "give --advertise HOST:PORT, an address where trainers and the dispatcher at "
+                f"{self.dispatcher} reach it",
                 target=self.address,
             )
 
@@ -107,7 +106,7 @@ class WorkerRole(Role):
         return None
 
     def _find_problem(self) -> str | None:
-        """Returns why trainers would not find this worker, None if they would."""
+        """Returns why trainers would not find this worker; None if they would."""
         try:
             get_worker_tasks(self.address)
             if self.address in self._client.get_workers():
@@ -118,21 +117,21 @@ class WorkerRole(Role):
 
 
 class DispatcherMonitor(PeriodicTask):
-    """Detects a dispatcher that was restarted without its journal.
+    """Detects a dispatcher that restarted without its journal.
 
-    A worker takes a new task for its old one of the same number, and serves the wrong data, so it
-    must be restarted too.
+    A worker mistakes a new task for its old one with the same number and serves the wrong data, so
+    it must be restarted too.
     """
 
     def __init__(self, dispatcher: str) -> None:
-        """Raises `ServerUnavailableError` when the dispatcher at host:port does not answer."""
+        """Raises `ServerUnavailableError` if the dispatcher at host:port does not answer."""
         super().__init__("journal", CHECK_INTERVAL_SECONDS, self.run_once)
         self._dispatcher = dispatcher
         self._mark = JournalMark(DispatcherClient(dispatcher))
         self._mark.place()
         self._state = Readiness(True, "it answers")
         self.restart_reason: str | None = None
-        """Why the worker must be restarted; once set, it stays."""
+        """The reason to restart the worker; it is set once."""
 
     def readiness(self) -> Mapping[str, Readiness]:
         """Returns the readiness of the dispatcher by its address."""
@@ -143,8 +142,8 @@ class DispatcherMonitor(PeriodicTask):
         try:
             if self._mark.is_lost():
                 self.restart_reason = (
-                    f"the dispatcher at {self._dispatcher} began a new journal, which does not "
-                    "have this worker's tasks"
+                    f"the dispatcher at {self._dispatcher} began a new journal, which lacks this "
+                    "worker's tasks"
                 )
         except InfeedError as error:
             self._state = Readiness(False, error.message)
@@ -154,7 +153,7 @@ class DispatcherMonitor(PeriodicTask):
 
 
 def _wait(find_problem: Callable[[], str | None], timeout: float) -> str | None:
-    """Returns None once there is no problem, or the problem after `timeout` seconds."""
+    """Returns None once there is no problem, or the last problem after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     logged = False
     while problem := find_problem():

@@ -1,1 +1,1 @@
-"""The engine of datasets that are read front to back."""
+"""The engine for datasets that are read front to back."""

@@ -1,4 +1,4 @@
-"""The engine of pipelines over a dataset, as a server builds it."""
+"""Factory of the engine for a pipeline over a dataset; the entry point names it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,5 @@ from infeed_service.sequential.plan import plan_sequential
 
 
 def build(name: str, definition: Pipeline, budget: MemoryBudget) -> SequentialEngine:
-    """Plans a pipeline and returns its engine; the entry point is this function. Raises
-    `ConfigError` and `UserCodeError`."""
+    """Plans a pipeline and returns its engine. Raises `ConfigError` and `UserCodeError`."""
     return SequentialEngine(LocalBackend(plan_sequential(name, definition)), budget)

@@ -1,4 +1,4 @@
-"""Static analysis of datasets: what is not the same in two runs."""
+"""Static analysis of datasets: differences between two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NONDETERMINISTIC_OPS = STATEFUL_RANDOM_OPS | {"Timestamp"}
 
 
 def is_deterministic(dataset: tf.data.Dataset) -> bool:
-    """Returns whether two runs of the dataset give the same elements in the same order. Python
+    """Returns whether two runs of the dataset give equal elements in the same order. Python
     functions (`py_function`, `from_generator`) count as deterministic."""
     if dataset.options().deterministic is False:
         return False
@@ -21,8 +21,8 @@ def is_deterministic(dataset: tf.data.Dataset) -> bool:
 
 
 def iter_stages(dataset: tf.data.Dataset) -> Iterator[Any]:
-    """Yields the dataset and all its inputs, transitively. The methods are private: the public way,
-    serialising the graph, would copy every array."""
+    """Yields the dataset and all its inputs, transitively. It uses private methods, because the
+    public way, serialising the graph, would copy every array."""
     pending = [dataset]
     while pending:
         stage = pending.pop()

@@ -1,7 +1,7 @@
-"""The sequential engine: for a user's dataset, and other backends without random access.
+"""The sequential engine, for a user's dataset and other backends without random access.
 
-A dataset has no random access, so a position is reached by reading up to it. The ranks of one job,
-which request neighbouring positions, share a reader; jobs at other positions have others.
+Without random access, the engine reaches a position by reading up to it. The ranks of one job,
+which request neighbouring positions, share a reader; jobs at other positions have their own.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from infeed_service.sequential.window import DatasetBackend, ReadKey, cut_batch
 log = logging.getLogger(__name__)
 
 _MAX_READERS = 8
-"""Readers of one dataset at a time. A new one replaces the oldest idle one; where all are in use,
-it is refused, since two jobs would otherwise replace each other's reader at every batch."""
+"""Concurrent readers of one dataset. A new one replaces the oldest idle one; if none is idle, it is
+refused, since two jobs would otherwise replace each other's reader at every batch."""
 
 _MAX_WINDOW_BYTES = 512 << 20
-"""Bytes of all windows of one pipeline, unless their minimum of a few steps is more."""
+"""Bytes of all windows of one pipeline; more only if a few steps, their minimum, need more."""
 
 _Found = tuple["Future[Answer]", Callable[[], Answer]]
 """A request's future, and the function that makes its answer or raises its error."""
@@ -51,7 +51,7 @@ class SequentialEngine(Engine):
         super().__init__(dataset.spec, budget)
         self._dataset = dataset
         self._readers: list[SharedReader] = []
-        """The least recently connected one first."""
+        """Sorted by their last connection, oldest first."""
         self._sessions: set[SequentialSession] = set()
         self._changed = threading.Condition()
         self._clock = StateClock(self._state)
@@ -101,12 +101,12 @@ class SequentialEngine(Engine):
 
     def _state(self) -> PipelineState:
         if any(reader.is_reading for reader in tuple(self._readers)):
-            return "transform"  # what of it is reading, only the data set knows
+            return "transform"  # only the data set knows which part of it is reading
         queued = any(session.queued for session in tuple(self._sessions))
         return "no_budget" if queued else "no_request"
 
     def _on_progress(self, reader: SharedReader) -> None:
-        """Serves the streams of a reader that has read a block, or has ended."""
+        """Serves the streams of a reader that has read a block or has ended."""
         with self._changed:
             if reader.has_ended:
                 self._discard(reader)
@@ -130,7 +130,7 @@ class SequentialEngine(Engine):
         reader.close()
 
     def _serve(self, sessions: Iterable[SequentialSession]) -> None:
-        """Answers the requests of sessions as far as the data for them is read."""
+        """Answers the requests of sessions whose data has been read."""
         found: list[_Found] = []
         with self._changed:
             for session in sessions:
@@ -144,11 +144,11 @@ class SequentialEngine(Engine):
         for future, make in found:
             try:
                 future.set_result(make())
-            except Exception as error:  # noqa: BLE001 - the stream ends with it
+            except Exception as error:  # noqa: BLE001 - it ends the stream
                 future.set_exception(error)
 
     def _find(self, session: SequentialSession, request: Request) -> Callable[[], Answer] | None:
-        """Returns the function that makes the answer, or raises its error; None: not read yet."""
+        """Returns a function that makes the answer or raises its error; None before it is read."""
         try:
             while True:
                 reader = session.reader or self._connect(session, request)
@@ -212,26 +212,26 @@ class SequentialEngine(Engine):
         return reader
 
     def _make_room(self) -> None:
-        """Closes the least recently used idle reader, where there are too many."""
+        """Closes the least recently used idle reader if there are too many."""
         if len(self._readers) < _MAX_READERS:
             return
         idle = [reader for reader in self._readers if reader.ranks.idle_seconds is not None]
         if not idle:
             raise ServerUnavailableError(
                 f"{self.spec.name!r} has {_MAX_READERS} jobs that read at different positions, the "
-                "maximum: use another server, or wait until a job ends",
+                "maximum; use another server, or wait until a job ends",
                 pipeline=self.spec.name,
             )
         self._discard(idle[0])
 
     def _check_can_start(self, trainer: Trainer, start: int, step: int) -> None:
-        """Raises `CursorError` where a new reader cannot repeat what was read before `start`."""
+        """Raises `CursorError` if a new reader cannot repeat the data read before `start`."""
         if not self.spec.guarantee.can_resume and start >= step:
             raise CursorError(
                 f"{self.spec.name!r} cannot continue at position {start} for rank {trainer.rank} "
-                f"of {trainer.world_size}: its batches have no order, the read of this feed no "
-                "longer exists, and a new one would repeat samples; start without a cursor, or "
-                "make the dataset deterministic (seeds, options.deterministic) on the local engine",
+                f"of {trainer.world_size}: its batches have no order and this feed's read is gone, "
+                "so a new one would repeat samples; start without a cursor, or make the dataset "
+                "deterministic (seeds, options.deterministic) on the local engine",
                 pipeline=self.spec.name,
                 position=start,
             )

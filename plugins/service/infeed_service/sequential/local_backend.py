@@ -20,11 +20,11 @@ from infeed_service.sequential.plan import SequentialPlan
 from infeed_service.sequential.window import Block, ReadKey
 
 _MAX_READ_KEYS = 64
-"""Read keys whose first block is remembered; beyond it, the oldest is forgotten."""
+"""Read keys whose first block is remembered; beyond them, the oldest is forgotten."""
 
 
 class LocalBackend:
-    """A `DatasetBackend` that reads epoch after epoch. Sample ids count from 0 in each."""
+    """A `DatasetBackend` that reads epoch after epoch. Sample ids count from 0 in each epoch."""
 
     def __init__(self, plan: SequentialPlan) -> None:
         self._plan = plan
@@ -37,7 +37,7 @@ class LocalBackend:
         return self._plan.spec
 
     def read(self, key: ReadKey) -> Generator[Block, None, None]:
-        """Yields the elements, of as many epochs as the key has. Raises `SourceError` and
+        """Yields the elements of the key's number of epochs. Raises `SourceError` and
         `UserCodeError`."""
         plan, position, epoch = self._plan, 0, 0
         try:
@@ -63,8 +63,8 @@ class LocalBackend:
             raise plan.source.explain(error, self.spec.name) from error
 
     def _check_first(self, key: ReadKey, block: Block) -> None:
-        """Detects random draws that the analysis of the dataset has missed. Reads that begin alike
-        can still differ later. The user's own declaration is trusted."""
+        """Detects random draws that the analysis of the dataset missed; reads that begin alike can
+        still differ later. Trusts the user's own declaration."""
         if self.spec.guarantee.order == "none" or self._plan.source.deterministic:
             return
         digest = _digest(block)
@@ -74,17 +74,17 @@ class LocalBackend:
                 self._first_blocks.popitem(last=False)
         if known != digest:
             raise SourceError(
-                f"the dataset of {self._plan.source.label} is not deterministic, as was assumed: "
-                "a second read began with other elements; seed its random operations, or set "
-                "deterministic: false",
+                f"the dataset of {self._plan.source.label} is not deterministic, as infeed "
+                "assumed: a second read began with other elements; seed its random operations, or "
+                "set deterministic: false",
                 pipeline=self.spec.name,
             )
 
 
 def within_limits(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset with the budgets of autotuning, except those that its options have. By
-    default tf.data counts the host's CPUs and half of its memory, not what a container may use:
-    autotuned buffers can then grow until the kernel kills the process."""
+    """Returns the dataset with budgets for autotuning, unless its options have them. By default
+    tf.data counts the host's CPUs and half of its memory, not what a container may use, so
+    autotuned buffers can grow until the kernel kills the process."""
     options, own = tf.data.Options(), dataset.options().autotune
     if not own.cpu_budget:
         options.autotune.cpu_budget = cgroup.cpu_count()
@@ -94,7 +94,7 @@ def within_limits(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _count_rows(plan: SequentialPlan, values: dict[str, Any], slots: int, label: str) -> int:
-    """Counts the rows of an element. Raises `SourceError` where they do not fit the slots."""
+    """Counts the rows of an element. Raises `SourceError` if they do not fit the slots."""
     counts = {name: int(value.shape[0]) for name, value in values.items()}
     rows = next(iter(counts.values()))
     if rows <= slots and set(counts.values()) == {rows}:

@@ -1,4 +1,4 @@
-"""The plan of a sequential pipeline: a `tf.data.Dataset` that a function returns."""
+"""The plan of a sequential pipeline, over a `tf.data.Dataset` that a function returns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from infeed_service.sequential.source import DatasetSource
 
 @dataclass(frozen=True)
 class SequentialPlan:
-    """A sequential pipeline, ready to run. `batched`: the dataset's elements are whole batches, and
-    a position counts them."""
+    """A sequential pipeline, ready to run. If `batched`, the dataset's elements are whole batches
+    and a position counts them."""
 
     source: DatasetSource
     spec: PipelineSpec
@@ -79,12 +79,12 @@ def plan_sequential(name: str, definition: Pipeline) -> SequentialPlan:
 
 
 def _refuse_indexed_options(definition: Pipeline) -> None:
-    """Raises `ConfigError` for options that need samples read by index."""
+    """Raises `ConfigError` for options that require samples by index."""
     shuffle = definition.shuffle
     if shuffle.mode != "none" and "mode" in shuffle.model_fields_set:
         raise ConfigError(
-            "a dataset has its own order; call shuffle() in the dataset function (shuffle.seed "
-            "seeds it)",
+            "a dataset has its own order; call shuffle() in the dataset function, where "
+            "shuffle.seed seeds it",
             at=("shuffle", "mode"),
         )
     given: list[KeyPath] = [
@@ -93,7 +93,7 @@ def _refuse_indexed_options(definition: Pipeline) -> None:
     given += [("shuffle", "order")] * (shuffle.order == "stable")
     if given:
         raise ConfigError(
-            "a dataset has no samples by index; leave it out, and do it in the dataset function",
+            "a dataset has no samples by index; do it in the dataset function instead",
             at=given[0],
         )
     if definition.on_error != "raise":
@@ -105,7 +105,7 @@ def _refuse_indexed_options(definition: Pipeline) -> None:
 
 
 def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldSpec, ...], int]:
-    """Returns the fields of a sample, and the number of slots in a batch."""
+    """Returns the fields of a sample and the number of slots in a batch."""
     element = dict(dataset.element_spec)
     if definition.batch is not None:
         return sample_graph.field_specs(element, "source", "dataset"), definition.batch.size
@@ -113,8 +113,8 @@ def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldS
     for field, spec in element.items():
         if not spec.shape.rank:
             raise ConfigError(
-                f"missing, and the dataset's elements are not batches: field {field!r} is a single "
-                "value; add for example batch: {size: 32}",
+                f"missing, but the dataset's elements are not batches: field {field!r} is a single "
+                "value; add a batch, such as batch: {size: 32}",
                 at=("batch",),
             )
         per_sample[field] = tf.TensorSpec(spec.shape[1:], spec.dtype)
@@ -143,12 +143,12 @@ def _finish(definition: Pipeline, fields: Spec) -> tuple[FinishTransform, ...]:
         finish = transform.finish_transform()
         if finish is None or transform.random:
             raise ConfigError(
-                "cannot follow a dataset source, only finish transforms can (cast, normalize, "
-                "one_hot); put it into the dataset function",
+                "cannot follow a dataset source, where only finish transforms can (cast, "
+                "normalize, one_hot); put it into the dataset function",
                 at=("transforms", number, transform.name),
             )
         result.append(finish)
-    # Raises for an invalid field or option, as for any other source.
+    # Raises for an invalid field or option, as with any other source.
     steps = list(enumerate(definition.transforms))
     sample_graph.trace_columns(_tensor_specs(fields), lambda sample: sample, steps)
     return tuple(result)

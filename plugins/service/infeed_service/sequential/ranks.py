@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from infeed_server.engines.base import Request, Trainer
 
 DISCONNECT_TIMEOUT_SECONDS = 60.0
-"""A rank without a stream for this long has left: the others no longer wait for it."""
+"""A rank without a stream for this long has left, and the others no longer wait for it."""
 
 IDLE_TIMEOUT_SECONDS = 600.0
 """A rank with a stream, but without a request for this long, has left too."""
@@ -17,7 +17,7 @@ IDLE_TIMEOUT_SECONDS = 600.0
 
 @dataclass(eq=False)
 class RankStream:
-    """The progress of one stream of a rank, in one read."""
+    """The progress of a rank's stream in one read."""
 
     trainer: Trainer
     position: int
@@ -27,13 +27,13 @@ class RankStream:
     request: Request | None = None
     """The request that waits for its data."""
     unsent: list[int] = field(default_factory=list)
-    """Requested positions whose batches are not sent."""
+    """Requested positions whose batches are not yet sent."""
 
 
 class RankTracker:
-    """Tracks which positions the ranks of a job have requested and received. Not thread-safe. A
+    """Tracks the positions that the ranks of a job have requested and received. Not thread-safe. A
     rank's newest stream counts. `begin` is the first position of the read's first step, `step` the
-    positions that all ranks together take in a step; `clock` returns seconds."""
+    number of positions that all ranks together take in a step; `clock` returns seconds."""
 
     def __init__(
         self, world_size: int, begin: int, step: int, clock: Callable[[], float] = time.monotonic
@@ -55,7 +55,7 @@ class RankTracker:
 
     @property
     def all_connected(self) -> bool:
-        """Whether every rank that ever connected still has a stream."""
+        """Whether every rank that has connected still has a stream."""
         return all(stream.connected for stream in self._ranks.values())
 
     @property
@@ -69,7 +69,7 @@ class RankTracker:
         return self._clock() - self._created
 
     def is_free(self, trainer: Trainer) -> bool:
-        """Returns whether the trainer's rank has no stream, in a job of the same world size."""
+        """Returns whether the trainer's rank has no stream and its world size is this job's."""
         stream = self._ranks.get(trainer.rank)
         return trainer.world_size == self.world_size and not (stream and stream.connected)
 
@@ -92,12 +92,12 @@ class RankTracker:
     def on_request(self, stream: RankStream, request: Request) -> None:
         """Records that the stream waits for a batch."""
         stream.unsent.append(request.start)
-        # Positions that the rank skips are not needed, or it would wait for itself.
+        # The rank no longer needs positions that it skips, or it would wait for itself.
         stream.position = min(stream.unsent)
         stream.request, stream.last_active = request, self._clock()
 
     def on_answer(self, stream: RankStream) -> None:
-        """Records that the stream waits no longer."""
+        """Records that the stream no longer waits."""
         stream.request, stream.last_active = None, self._clock()
 
     def on_sent(self, stream: RankStream, position: int) -> None:
@@ -108,7 +108,7 @@ class RankTracker:
         stream.position, stream.last_active = min(stream.unsent, default=end), self._clock()
 
     def low_watermark(self) -> int | None:
-        """Returns the first position that a rank may still request; None where all have left."""
+        """Returns the first position that a rank may still request; None if all have left."""
         needed = [stream.position for stream in self._ranks.values() if not self._has_left(stream)]
         if len(self._ranks) < self.world_size and self.age_seconds < DISCONNECT_TIMEOUT_SECONDS:
             needed.append(self._begin)

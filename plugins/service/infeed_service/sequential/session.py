@@ -1,4 +1,4 @@
-"""The session of one stream of a sequential pipeline: its requests, and its limit of work ahead."""
+"""The session of one stream of a sequential pipeline: its requests and its limit of work ahead."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from infeed_service.sequential.shared_reader import SharedReader
 
 
 class SequentialSession(Session):
-    """Has its requests answered in order, which is the order of the dataset. No work starts while
-    its quota is full of unsent answers, so a stalled stream holds a fixed amount and does not
-    advance the dataset."""
+    """A session whose requests are answered in the order of the dataset. No work starts while
+    unsent answers fill its quota, so a stalled stream holds a fixed amount and does not advance the
+    dataset."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class SequentialSession(Session):
         serve: Callable[[Sequence[SequentialSession]], None],
         on_closed: Callable[[SequentialSession], None],
     ) -> None:
-        """`changed` guards the session. `serve` answers what can be answered now."""
+        """`changed` guards the session. `serve` answers the requests that can be answered now."""
         super().__init__(quota)
         self.trainer = trainer
         self.epochs = epochs
@@ -40,12 +40,12 @@ class SequentialSession(Session):
         self._pending: deque[tuple[Request, Future[Answer]]] = deque()
         self._unsent: deque[int] = deque()
         self._began_at: float | None = None
-        """The time at which the work on the first pending request began."""
+        """The time at which work on the first pending request began."""
         self._closed = False
 
     @property
     def queued(self) -> int:
-        """The number of requests on which no work has started."""
+        """The number of requests whose work has not started."""
         return len(self._pending) - (self._began_at is not None)
 
     def submit(self, request: Request) -> Future[Answer]:
@@ -82,7 +82,7 @@ class SequentialSession(Session):
             future.set_exception(shutting_down())
 
     def start_next(self) -> Request | None:
-        """Returns the first pending request, where the quota has room for its answer."""
+        """Returns the first pending request if the quota has room for its answer."""
         while self._pending:
             request, future = self._pending[0]
             if self._began_at is None:
@@ -97,7 +97,7 @@ class SequentialSession(Session):
         return None
 
     def finish_next(self) -> Future[Answer]:
-        """Removes the first pending request, whose answer can be made, and returns its future."""
+        """Removes the first pending request, whose data is read, and returns its future."""
         request, future = self._pending.popleft()
         assert self._began_at is not None
         if request.span is not None:

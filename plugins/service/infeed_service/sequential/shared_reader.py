@@ -20,24 +20,24 @@ from infeed_service.sequential.reader_errors import missing_ranks, no_repetition
 from infeed_service.sequential.window import Block, DatasetBackend, ReadKey, Window
 
 _MAX_STEP_BYTES = 2 << 30
-"""Bytes of a step that are kept to find out whether the data ends inside of it."""
+"""Bytes of a step that are kept to find out whether the data ends within it."""
 
 _CONNECT_TIMEOUT_SECONDS = 300.0
-"""A bound on waiting for the first connection of all ranks, for a dataset without an order."""
+"""Wait for all ranks to connect to a dataset without an order."""
 
 _CHECK_INTERVAL_SECONDS = 0.25
-"""Between checks whether a rank has left."""
+"""Period of the checks whether a rank has left."""
 
 
 class WrongReaderError(Exception):
-    """The reader cannot answer a request: its position was evicted, or the reader is closed."""
+    """A reader cannot answer a request: the position was evicted, or the reader is closed."""
 
 
 class SharedReader:
     """Reads a dataset once, on its own thread, as far as its streams request. Blocks that a rank
-    may still request stay in the window. When it is full, faster ranks wait for the slowest.
-    Everything is guarded by the engine's condition `changed`, which its methods expect to be held;
-    a block is read without it."""
+    may still request stay in the window. While it is full, faster ranks wait for the slowest. The
+    engine's condition `changed` guards everything: callers of the methods must hold it, but a block
+    is read without it."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class SharedReader:
         changed: threading.Condition,
         on_progress: Callable[[SharedReader], None],
     ) -> None:
-        """`window_share` returns the bytes that the window may hold now; three steps always may.
-        `on_progress` is called without `changed` after each block, and when the reader ends."""
+        """`window_share` returns the bytes that the window may hold now; it may always hold three
+        steps. `on_progress` is called without `changed` after each block and at the end."""
         self.key = key
         self.ranks = ranks
         self.position = 0
@@ -78,12 +78,12 @@ class SharedReader:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no further block is read, after an error or `close`."""
+        """Whether it reads no further block, after an error or `close`."""
         return self._closed or self.error is not None
 
     def can_serve(self, trainer: Trainer, start: int, step: int) -> bool:
         """Returns whether a stream that requests this position next can read here. `step` is the
-        positions that the trainer's job takes in one step."""
+        number of positions that the trainer's job takes in a step."""
         ranks = self.ranks
         if self.has_ended or start < self.start:
             return False
@@ -109,23 +109,23 @@ class SharedReader:
         self.ranks.disconnect(stream)
 
     def close(self) -> None:
-        """Releases the dataset: at once, or when the block in progress is read."""
+        """Releases the dataset now, or once the block in progress is read."""
         self._closed = True
         self._changed.notify_all()
 
     def has_read(self, request: Request) -> bool:
-        """Returns whether the window has what the answer to a request needs. Raises
-        `WrongReaderError`, and the error that has ended the read."""
+        """Returns whether the window has the data for the answer to a request. Raises
+        `WrongReaderError`, and the error that ended the read."""
         if request.start < self.start:
             raise WrongReaderError
         required, target = _required(request), _target(request)
         is_read = self._end is not None or self.position >= target
-        # A step too large to be read for the end of the data is answered without it.
+        # A step too large to read to its end is answered without knowing whether the data ends.
         is_read = is_read or (self.position >= required and self._is_full(request))
         if is_read and (self._ordered or not self.ranks.missing):
             return True
         if self.error is not None:
-            # A copy: raised again and again, its traceback would grow, on several threads.
+            # A copy, as the traceback of one error raised repeatedly by several threads would grow.
             error = copy.copy(self.error)
             error.__cause__ = self.error
             raise error
@@ -145,7 +145,7 @@ class SharedReader:
             self._on_progress(self)
 
     def _wait_for_request(self) -> bool:
-        """Waits until a request needs the next block. Returns False when the reader has ended."""
+        """Waits until a request needs the next block. Returns False once the reader has ended."""
         with self._changed:
             while not self.has_ended:
                 waiting = [
@@ -163,7 +163,7 @@ class SharedReader:
             return False
 
     def _must_wait(self, stream: RankStream) -> bool:
-        """Returns whether other ranks must connect, or catch up, before the next block is read."""
+        """Returns whether other ranks must connect or catch up before the next block is read."""
         request, ranks = stream.request, self.ranks
         assert request is not None
         if not self._ordered and ranks.missing:
@@ -171,7 +171,7 @@ class SharedReader:
         else:
             low = ranks.low_watermark()
             keep = min(low or 0, request.start)
-            if keep < request.start:  # for a slower rank, the previous step is kept too
+            if keep < request.start:  # keeps the previous step too, for a slower rank
                 keep -= ranks.step
             self.window.evict_before(keep, self._limit_bytes)
             if low is None or low >= request.start or self.window.nbytes < self._limit_bytes:
@@ -181,9 +181,9 @@ class SharedReader:
         return True
 
     def _check_ranks_connect(self) -> None:
-        """Ends the read where not all ranks can connect any more."""
+        """Ends the read if not all ranks can connect any more."""
         if not self.ranks.all_connected:
-            # The disconnected rank might not return. Nothing is read yet, so the others can use
+            # The disconnected rank might not return. As nothing is read yet, the others can use
             # another reader.
             self._closed = True
         elif self.ranks.age_seconds >= _CONNECT_TIMEOUT_SECONDS:
@@ -199,7 +199,7 @@ class SharedReader:
         return full and self.position >= request.start
 
     def _read_block(self, blocks: Generator[Block, None, None]) -> None:
-        """Reads one block, without the lock, so that other ranks can use the window."""
+        """Reads one block without the lock, so that other ranks can use the window."""
         block, error = None, None
         try:
             with user_errors(f"the engine of {self._name!r}", InfeedError):
@@ -225,12 +225,12 @@ class SharedReader:
     def _append(self, block: Block) -> None:
         low = self.ranks.low_watermark()
         if low is not None and block.end <= low:
-            # Skipped on the way to the ranks. Earlier blocks go too: a rank that requested them
-            # would otherwise take the gap behind them for empty slots.
+            # The block is skipped on the way to the ranks. Earlier ones go too, or a rank that
+            # requests them would take the gap after them for empty slots.
             self.window.clear()
         else:
             self.window.append(block.checked(self._name, self._fields, self.position))
-        self.position = block.end  # last: the window has what is before it, or never had
+        self.position = block.end  # last, when the window has every earlier block it will have
 
 
 def _required(request: Request) -> int:

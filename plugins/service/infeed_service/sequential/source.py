@@ -1,4 +1,4 @@
-"""The `dataset` source: a tf.data.Dataset returned by a function of the user."""
+"""The `dataset` source: a `tf.data.Dataset` returned by a user's function."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _DEFAULT_NAMES = {
 }
 
 _seed_lock = threading.Lock()
-"""Held while a user's function runs: TensorFlow has one seed for the process."""
+"""Held while a user's function runs, since TensorFlow has one seed for the process."""
 
 
 class DatasetSource(CodeDefinition):
-    """A function without arguments that returns a `tf.data.Dataset`; it is read sequentially.
+    """A function without arguments that returns a `tf.data.Dataset`, which is read sequentially.
 
-    Unless `deterministic` is given, the dataset is analysed; Python functions in it (`py_function`,
-    `from_generator`) count as deterministic.
+    Unless `deterministic` is given, infeed analyses the dataset; Python functions in it
+    (`py_function`, `from_generator`) count as deterministic.
     """
 
     kind: ClassVar[str] = "dataset"
     engine: ClassVar[str] = "sequential"
 
     dataset: Annotated[str | Callable[[], Any], AfterValidator(check_code_name)]
-    """The function; in Python it may be the function itself."""
+    """The function as `module:attr`; in Python also the function itself."""
     fields: Annotated[list[str], Field(min_length=1)] | None = None
     """Names for the components of a tuple."""
     deterministic: bool | None = None
@@ -54,8 +54,8 @@ class DatasetSource(CodeDefinition):
         return self.label
 
     def make(self, seed: int) -> tf.data.Dataset:
-        """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts. Raises
-        `ConfigError` for what cannot be served, and `UserCodeError`."""
+        """Calls the function with TensorFlow's seed set and returns a dataset of flat dicts. Raises
+        `UserCodeError`, and `ConfigError` for a result that cannot be served."""
         function = self._load_function()
         with _seed_lock, _own_graph() as graph:
             tf.random.set_seed(seed)
@@ -66,11 +66,11 @@ class DatasetSource(CodeDefinition):
                     f"{self.label} returned a {type(dataset).__name__}, not a tf.data.Dataset"
                 )
             named = _to_named_fields(dataset, self.fields, self.label)
-        named._infeed_graph = graph  # datasets and iterators derived from it keep it
+        named._infeed_graph = graph  # kept alive by derived datasets and iterators
         return named
 
     def explain(self, error: tf.errors.OpError, pipeline: str) -> InfeedError:
-        """Returns the error for one of TensorFlow's."""
+        """Converts an error of TensorFlow."""
         quotes_traceback = "Traceback (most recent call last)" in error.message
         problem = user_traceback(error) if quotes_traceback else one_line(error)
         # Another server may not have the fault.
@@ -78,13 +78,13 @@ class DatasetSource(CodeDefinition):
         return kind(f"the dataset of {self.label} failed: {problem}", pipeline=pipeline)
 
     def is_deterministic(self, dataset: tf.data.Dataset) -> bool:
-        """Returns whether two runs of the dataset, returned by `make`, give the same elements."""
+        """Returns whether two runs of a dataset from `make` give the same elements."""
         if self.deterministic is not None:
             return self.deterministic
         return determinism.is_deterministic(dataset)
 
     def identity(self) -> str:
-        """Returns a hash that changes with the function's code and the values it is bound to."""
+        """Returns a hash that changes with the function's code and bound values."""
         name = self.dataset if isinstance(self.dataset, str) else ""
         function = json.dumps(function_identity(self._load_function(), name))
         return hashlib.sha256(f"dataset {self.label} {self.fields} {function}".encode()).hexdigest()
@@ -104,9 +104,9 @@ class DatasetSource(CodeDefinition):
 
 @contextmanager
 def _own_graph() -> Iterator[tf.Graph]:
-    """Executes the block eagerly, with a default graph of its own. TensorFlow keeps the Python
-    functions of a dataset as long as the default graph: the one of the process would keep the
-    functions of each seed forever."""
+    """Executes the block eagerly, with its own default graph. TensorFlow keeps the Python functions
+    of a dataset as long as the default graph, so the process's graph would keep the functions of
+    each seed forever."""
     from tensorflow.python.eager import context  # noqa: PLC0415 - it loads TensorFlow
 
     graph = tf.Graph()
@@ -117,8 +117,8 @@ def _own_graph() -> Iterator[tf.Graph]:
 def _to_named_fields(
     dataset: tf.data.Dataset, names: Sequence[str] | None, label: str
 ) -> tf.data.Dataset:
-    """Returns the dataset with flat dicts of tensors. Raises `ConfigError` for other elements. The
-    components of a tuple are named by `names`; a dict keeps its own."""
+    """Returns the dataset with flat dicts of tensors as elements. `names` are for the components of
+    a tuple; a dict keeps its own. Raises `ConfigError` for other elements."""
     spec = dataset.element_spec
     names = _component_names(spec, names, label)
     fields = list(_flatten(spec, names, label))
@@ -143,12 +143,12 @@ def _component_names(spec: Any, names: Sequence[str] | None, label: str) -> Sequ
     if isinstance(spec, Mapping):
         if names is None:
             return ("",)
-        raise ConfigError(f"{label}: its elements are dicts, which keep their names; drop fields")
+        raise ConfigError(f"{label}: its elements are dicts, which have names; leave out fields")
     count = len(spec) if isinstance(spec, tuple) else 1
     if names is None:
         names = getattr(spec, "_fields", None) or _DEFAULT_NAMES.get(count)
     if names is None:
-        raise ConfigError(f"{label}: its elements are tuples of {count}; name their parts: fields")
+        raise ConfigError(f"{label}: its elements are tuples of {count}; name the parts in fields")
     if len(names) != count:
         raise ConfigError(f"{label}: fields has {len(names)} names for elements of {count} parts")
     return names

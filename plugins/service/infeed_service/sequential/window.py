@@ -1,4 +1,4 @@
-"""Blocks of consecutive positions, the window of a reader, and the batches cut from them."""
+"""Blocks of consecutive positions, a reader's window of them, and the batches cut from it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from infeed_server.engines.base import HostBatch, Request
 from infeed_server.sources.base import array_bytes
 
 _RETAINED_STEPS = 3
-"""Steps that a window may hold if they fit into `_MAX_RETAINED_BYTES`: one for the faster ranks,
-the current one, and one for a rank that reconnects and repeats its requests."""
+"""Steps that a window may always hold if they fit into `_MAX_RETAINED_BYTES`: one for the faster
+ranks, the current one, and one for a rank that reconnects and repeats its requests."""
 
 _MAX_RETAINED_BYTES = 1 << 30
-"""Bytes of `_RETAINED_STEPS` beyond which only the window's share of memory counts."""
+"""Limit on the bytes of `_RETAINED_STEPS`; beyond it only the window's share of memory counts."""
 
 
 _Shapes = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
-"""Data type and shape of arrays, by name."""
+"""Data type and shape of each array by name."""
 
 
 class ReadKey(NamedTuple):
-    """The parameters of a read; reads with equal keys give the same blocks. `epochs` 0 is endless:
-    the read repeats its data.
-    An empty `job_name` is a job of its own."""
+    """The parameters of a read; reads with equal keys give the same blocks. With `epochs` 0, a read
+    repeats its data endlessly. An empty `job_name` means a job of its own."""
 
     seed: int
     slots: int
@@ -42,8 +41,8 @@ class ReadKey(NamedTuple):
 @dataclass(frozen=True)
 class Block:
     """The positions [start, start + length) of one epoch. `arrays` are TensorFlow's until
-    `to_numpy`: a block that is skipped is not converted. `sample_ids` has an int64 for each row, -1
-    for an empty one."""
+    `to_numpy`, so a skipped block is not converted. `sample_ids` has an int64 for each row, -1 for
+    an empty one."""
 
     start: int
     length: int
@@ -60,13 +59,14 @@ class Block:
         return sum(map(array_bytes, self.arrays.values()))
 
     def checked(self, pipeline: str, fields: Spec, position: int) -> Block:
-        """Returns the block with arrays of NumPy. Raises `SourceError` unless it begins at the
-        position and has the fields of the spec. A block of one position has any number of rows."""
+        """Returns the block with NumPy arrays. Raises `SourceError` unless it begins at the
+        position and has the fields of the spec. A block of one position may have any number of
+        rows."""
         block = self.to_numpy()
         if block.start != position:
             raise SourceError(
-                f"the engine of {pipeline!r} read a block from position {block.start} on, and "
-                f"{position} is next"
+                f"the engine of {pipeline!r} read a block that begins at position {block.start}, "
+                f"not {position}"
             )
         ids = np.asarray(block.sample_ids)
         rows = len(ids) if block.length == 1 else block.length
@@ -78,8 +78,8 @@ class Block:
         wanted["sample_ids"] = np.dtype(np.int64), (rows,)
         if given != wanted:
             raise SourceError(
-                f"the engine of {pipeline!r} read a block with {_listed(given, wanted)}; by its "
-                f"spec, it has {_listed(wanted, given)}"
+                f"the engine of {pipeline!r} read a block with {_listed(given, wanted)}; its spec "
+                f"has {_listed(wanted, given)}"
             )
         return block
 
@@ -88,15 +88,15 @@ class Block:
 
 
 class DatasetBackend(Protocol):
-    """A dataset that can be read from its beginning, any number of times concurrently."""
+    """A dataset that can be read from its beginning, any number of times and concurrently."""
 
     @property
     def spec(self) -> PipelineSpec:
         """The spec of the pipeline."""
 
     def read(self, key: ReadKey) -> Generator[Block, None, None]:
-        """Yields the elements of one read, and may block for each; `close` releases everything.
-        Raises `InfeedError`."""
+        """Yields the elements of one read and may block for each; closing the generator releases
+        everything. Raises `InfeedError`."""
 
 
 class Window:
@@ -109,7 +109,7 @@ class Window:
 
     @property
     def start(self) -> int | None:
-        """The first position; None where the window is empty."""
+        """The first position; None if the window is empty."""
         return self._blocks[0].start if self._blocks else None
 
     def append(self, block: Block) -> None:
@@ -118,7 +118,7 @@ class Window:
         self._max_block_bytes = max(self._max_block_bytes, block.nbytes)
 
     def limit_bytes(self, share: int, world_size: int) -> int:
-        """Returns the bytes at which it is full: its share, or a few steps if they are more."""
+        """Returns the bytes at which it is full: its share, or a few steps if they take more."""
         steps = _RETAINED_STEPS * world_size * self._max_block_bytes
         return max(share, min(steps, _MAX_RETAINED_BYTES))
 
@@ -145,8 +145,8 @@ def cut_batch(
     position_count: int | None,
 ) -> HostBatch:
     """Cuts the rows of a request from its blocks; the remaining slots are empty. A block of one
-    position, whose rows are a batch of the user's, is used whole. `last_epoch` is the epoch of an
-    empty batch, `position_count` the batch's."""
+    position, whose rows are a user's batch, is used whole. An empty batch has the epoch
+    `last_epoch`; every batch has `position_count`."""
     cuts = [slice(None) if block.length == 1 else _rows(block, request) for block in blocks]
     ids = [block.sample_ids[cut] for block, cut in zip(blocks, cuts, strict=True)]
     arrays = {}
@@ -159,7 +159,7 @@ def cut_batch(
 
 
 def _listed(shapes: _Shapes, other: _Shapes) -> str:
-    """Returns the arrays that `other` has not."""
+    """Returns a text of the arrays that `other` lacks."""
     differing = [
         f"{name}: {data_type}{list(shape)}"
         for name, (data_type, shape) in shapes.items()
@@ -180,7 +180,7 @@ def _rows(block: Block, request: Request) -> slice:
 
 
 def _concatenate(parts: list[Array], slots: int, make_empty: Callable[[], Array]) -> Array:
-    """Concatenates the parts, padded to `slots`. A single full part is returned without a copy."""
+    """Concatenates the parts, padded to `slots`. Returns a single full part without a copy."""
     if len(parts) == 1 and len(parts[0]) == slots:
         return parts[0]
     result = make_empty()

@@ -1,1 +1,1 @@
-"""The trainer's side: datasets that read the workers directly."""
+"""The trainer's side: datasets read directly from the workers."""

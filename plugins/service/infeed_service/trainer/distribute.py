@@ -46,32 +46,32 @@ def distribute(
 
     Each element is `(x, y)`: y is the field `label`, x the only other field or a dict of the
     others. With `label=None`, or without a field "label", it is the dict of all fields. Finish
-    transforms are applied, and empty slots are cut. With `mask` empty slots are zero, and a float32
+    transforms are applied and empty slots are cut. With `mask`, empty slots are zero and a float32
     weight per slot, 1 or 0, comes last: `(x, y, weights)` or `(dict, weights)`.
 
     target                    the infeed server, as in `connect`
-    pipeline                  name of the pipeline; the error for an unknown name lists the known
-                              ones
+    pipeline                  name of the pipeline; the error for an unknown name lists those that
+                              exist
     OPTIONS
 
-    Guarantee: no order; each batch at most once, a lost worker's batches are lost. With
-    `processing_mode` "dynamic" and no loss, each batch once among all trainers of the job.
+    Guarantee: no order, and each batch at most once, as a lost worker's batches are lost. With
+    `processing_mode` "dynamic" and no loss, each batch goes to exactly one trainer of the job.
 
     A second iteration reads the data from the beginning, shared with the other trainers of the
-    job that iterate again. A job without data left, because it has ended or other trainers have
+    job that iterate again. A job with no data left, because it has ended or other trainers have
     read all of it, raises `tf.errors.InvalidArgumentError` at the first batch; TensorFlow alone
     would return no batches.
 
     Raises `ServerUnavailableError` (server, dispatcher or workers cannot be reached from here),
-    `InvalidRequestError` (an option, or a pipeline that is not on the data service), `ConfigError`
-    (another version of TensorFlow, a dispatcher that does not know the dataset), and the errors of
-    `connect`.
+    `InvalidRequestError` (a wrong option, or a pipeline that is not on the data service),
+    `ConfigError` (another version of TensorFlow, or a dispatcher that does not know the dataset),
+    and the errors of `connect`.
     """
     checked = DistributeOptions(**options)
     check_text("pipeline", pipeline, '"photos"')
     if checked.job_name is None:
         warn_of_equal_batches(
-            f"the dataset of {pipeline!r} has no job_name, so it is a job of this process alone",
+            f"the dataset of {pipeline!r} has no job_name, so it is a job of only this process",
             "job_name, the same in each process, to read each batch in one of them",
         )
     client = open_transport(target, checked.token, checked.tls, checked.transport)
@@ -101,7 +101,7 @@ def distribute(
         dataset = dataset.concatenate(_empty_batches(element_spec, replicas - 1))
     if spec.finish_transforms:
         dataset = dataset.map(finish_element, num_parallel_calls=tf.data.AUTOTUNE)
-    else:  # too little work to prefetch a batch for it
+    else:  # too little work to justify prefetching a batch
         dataset = dataset.map(finish_element, synchronous=True)
     if checked.epochs is None:
         endless = tf.data.experimental.INFINITE_CARDINALITY
@@ -112,7 +112,7 @@ def distribute(
 def _read(
     pipeline: str, registered: RegisteredDataset, element_spec: Any, options: DistributeOptions
 ) -> tf.data.Dataset:
-    """Returns the elements of the registered dataset that this consumer of the job gets."""
+    """Returns the elements of the registered dataset for this consumer of the job."""
     service, cache = tf.data.experimental.service, options.cross_trainer_cache
     dataset = service.from_dataset_id(
         options.processing_mode,
@@ -130,7 +130,7 @@ def _read(
     return require_elements(
         dataset,
         f"job {options.job_name} of pipeline {pipeline} has no batches left: it has ended, or its "
-        "other trainers have read all; use another job_name",
+        "other trainers have read them all; use another job_name",
     )
 
 
@@ -140,12 +140,12 @@ def _element_finisher(
     metadata_spec: dict[str, Any],
     options: DistributeOptions,
 ) -> Callable[[Any, Any], Any]:
-    """Returns a function that finishes an element of the dataset, and arranges it for Keras."""
+    """Returns a function that finishes an element of the dataset and arranges it for Keras."""
     names = [field.name for field in finished_spec(spec.wire_spec, spec.finish_transforms)]
     if options.sample_ids and (SAMPLE_IDS in names or SAMPLE_IDS not in metadata_spec):
         raise InvalidRequestError(
-            f"sample_ids: the samples of pipeline {spec.name!r} have no ids, because its source is "
-            f"a dataset, or have a field {SAMPLE_IDS!r} of their own; leave out sample_ids"
+            f"sample_ids: samples of pipeline {spec.name!r} have no ids, because its source is a "
+            f"dataset, or already have a field {SAMPLE_IDS!r}; leave out sample_ids"
         )
     names += [SAMPLE_IDS] * options.sample_ids
     to_keras_element = keras_arranger(names, options.label, options.mask)
@@ -164,8 +164,8 @@ def _element_finisher(
 
 
 def _empty_batches(element_spec: Any, count: int) -> tf.data.Dataset:
-    """Returns batches of empty slots. Behind the last batch they make its step complete, which
-    TensorFlow drops otherwise; it drops those that are left over."""
+    """Returns batches of empty slots. After the last batch they complete its step, which TensorFlow
+    would otherwise drop; TensorFlow drops any that are left over."""
     fields, metadata = tf.nest.map_structure(lambda spec: tf.constant(zeros(spec)), element_spec)
     if SAMPLE_IDS in metadata:
         metadata[SAMPLE_IDS] -= 1
@@ -175,8 +175,8 @@ def _empty_batches(element_spec: Any, count: int) -> tf.data.Dataset:
 def require_elements(dataset: tf.data.Dataset, message: str) -> tf.data.Dataset:
     """Raises `InvalidArgumentError` with the message if the dataset has no elements.
 
-    A job that has ended would otherwise look like one without data. The check runs in the graph:
-    it appends a sentinel, asserts that it is not the first element, and removes it.
+    An ended job would otherwise look like one without data. The check runs in the graph: it appends
+    a sentinel, asserts that it is not the first element, and removes it.
     """
     spec = dataset.element_spec
 
@@ -194,7 +194,7 @@ def require_elements(dataset: tf.data.Dataset, message: str) -> tf.data.Dataset:
         with tf.control_dependencies([tf.debugging.Assert(not_first | is_element, [message])]):
             return tf.constant(True), (tf.identity(is_element), element)
 
-    # Synchronous, or tf.data would parallelize these steps, and prefetch.
+    # Synchronous, or tf.data would parallelize these steps and prefetch.
     elements = dataset.map(as_element, synchronous=True)
     sentinel = tf.data.Dataset.range(1).map(as_sentinel, synchronous=True)
     return take_elements(elements.concatenate(sentinel).scan(tf.constant(False), assert_not_empty))

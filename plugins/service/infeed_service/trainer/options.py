@@ -1,4 +1,4 @@
-"""The options of `distribute`, each written and checked once."""
+"""Options of `distribute`, with their texts and checks."""
 # ruff: noqa: RUF009 - `checked_option` and `_of_connect` return fields
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DistributeArguments(TypedDict, total=False):
 
 
 def _of_connect(name: str, text: str = "") -> Any:
-    """Declares an option that `connect` has too, with its default and check."""
+    """Declares an option of `connect` again, with its default and check."""
     option = FeedOptions.__dataclass_fields__[name]
     metadata = {**option.metadata, "text": text or option.metadata["text"]}
     return field(default=option.default, metadata=metadata)
@@ -96,19 +96,19 @@ class DistributeOptions(CheckedOptions):
     )
     cross_trainer_cache: str | None = checked_option(
         None,
-        "this trainer's name: trainers of the job with other names may get the same batches, "
-        "from the workers' memory. Requires `job_name`, and no `epochs`",
+        "this trainer's name: trainers of the job with other names may get the same batches from "
+        "the workers' memory. Requires `job_name` and no `epochs`",
         check_text,
     )
     compression: Compression | None = checked_option(
         None,
-        'of batches on the network: `"none"`, `"snappy"`, or `"auto"` (not within a host); None: '
-        "the server's choice",
+        'compression of batches on the network: `"none"`, `"snappy"`, or `"auto"` (not within a '
+        "host); None: the server's choice",
         lambda name, value: check_choice(name, value, COMPRESSIONS),
     )
     max_outstanding_requests: int | None = checked_option(
         None,
-        "batches requested at a time, which bounds the memory; None: TensorFlow's choice",
+        "batches requested at a time, which limits the memory; None: TensorFlow's choice",
         _positive,
     )
     label: str | None = checked_option(
@@ -116,14 +116,14 @@ class DistributeOptions(CheckedOptions):
     )
     mask: bool = checked_option(
         False,
-        "whether empty slots stay, so that shapes are static, and a weight per slot comes last, "
-        "1.0 or 0.0; False: empty slots are cut",
+        "whether to keep empty slots, for static shapes, and add a weight per slot, 1.0 or 0.0, as "
+        "the last component; False: empty slots are cut",
         check_flag,
     )
     replicas: int | None = checked_option(
         None,
-        "replicas that each take whole batches, as by `distribute_datasets_from_function`; None: "
-        "one, and an error in the scope of a strategy with several",
+        "replicas that each take whole batches, as with `distribute_datasets_from_function`; "
+        "None: one, with an error under a strategy with several",
         _positive,
     )
     sample_ids: bool = checked_option(
@@ -144,13 +144,13 @@ class DistributeOptions(CheckedOptions):
         count, index = self.num_consumers, self.consumer_index
         if (count is None) != (index is None) or (index or 0) >= (count or 1):
             raise InvalidRequestError(
-                "num_consumers and consumer_index must be given together, the index from 0 to "
+                "num_consumers and consumer_index must be given together, with an index from 0 to "
                 f"num_consumers - 1, not {count} and {index}"
             )
         shared = [name for name in ("num_consumers", "cross_trainer_cache") if getattr(self, name)]
         if len(shared) > 1 or (shared and (not self.job_name or self.epochs)):
             raise InvalidRequestError(
                 f"{' and '.join(shared)}: coordinated reads and a cross-trainer cache exclude each "
-                "other, and need a job_name, the same for all its trainers, and endless data: "
-                "leave out epochs"
+                "other, and need a job_name shared by all its trainers and endless data; leave out "
+                "epochs"
             )

@@ -230,7 +230,7 @@ def test_what_no_sample_has_is_not_found(make: Any, text: str) -> None:
 
 def test_labels_that_would_have_to_be_read_are_refused(make: Any, images: Path) -> None:
     engine = make(source={"images": str(images)})
-    with pytest.raises(InvalidRequestError, match="'label' is not known without reading"):
+    with pytest.raises(InvalidRequestError, match="'label' would take reading all"):
         find(engine, "label:1", 1)
 
 

@@ -40,7 +40,7 @@ def run(*arguments: str) -> Result:
 def test_amend_replaces_the_run_only_with_yes(state: dict[str, Any]) -> None:
     call = ("amend", "run.json", "--from", "10", "p.yaml", "--skip", "10:12")
     shown = run(*call, "--never", "never.txt")
-    assert "8 positions are skipped" in shown.output
+    assert "8 positions over all ranks are skipped" in shown.output
     assert "never.txt: 8 ids; name it in remove" in shown.output
     assert json.loads(Path("run.json").read_text()) == state
     assert len(Path("never.txt").read_text().splitlines()) == 8

@@ -129,7 +129,7 @@ def test_other_sources_are_compared_by_file_if_they_are_small(file: str) -> None
     found = diff(f"{file}:base", f"{file}:copy")
     assert found.changes[0].path == "source"
     assert (found.compared, found.samples, found.draws) == (
-        "samples by file below the folder of all, and their place in it",
+        "samples by file below the common folder, and their place in it",
         200,
         0,
     )
@@ -159,5 +159,5 @@ def test_unknown_pipeline_is_named(file: str) -> None:
 def test_run_file_needs_its_definition(tmp_path: Path, file: str) -> None:
     run = tmp_path / "run.json"
     run.write_text(json.dumps(Cursor("old", "ab12", 3, 80).to_json()))
-    with pytest.raises(InfeedError, match=r"fingerprint ab12.*or give --pipelines"):
+    with pytest.raises(InfeedError, match=r"fingerprint ab12.*as --pipelines"):
         diff(str(run), str(run), [file])

@@ -67,7 +67,7 @@ def test_a_step_of_a_run_without_segments() -> None:
         (1, 1, 51),
     ]
     assert infeed.at(state, 9, **options)[0].position == 50
-    with pytest.raises(InvalidRequestError, match=r"of 2 on 3 ranks .* not of 2 on 2; leave out"):
+    with pytest.raises(InvalidRequestError, match=r"of 2 on 3 ranks .* not 2 on 2; leave out"):
         infeed.at(state, 3, world_size=2, **options)
 
 
@@ -96,7 +96,7 @@ def test_what_a_server_describes_is_parsed_in_parts(monkeypatch: pytest.MonkeyPa
     [
         ([], "did not describe the 4 positions from 0"),
         ([service.Slot(position=i + 1) for i in range(4)], "did not describe"),
-        ([service.Slot(position=i, fields="{") for i in range(4)], "position 0 is no JSON"),
+        ([service.Slot(position=i, fields="{") for i in range(4)], "position 0 is not JSON"),
     ],
 )
 def test_a_wrong_answer_is_an_error(
@@ -115,7 +115,7 @@ def test_a_wrong_answer_is_an_error(
         ({"step": -1}, InvalidRequestError, "step must be"),
         ({"rank": 2}, InvalidRequestError, "rank must be from 0 to 1, not 2"),
         ({"slot": 4}, InvalidRequestError, "slot must be from 0 to 3, not 4"),
-        ({"batch_size": 8}, InvalidRequestError, "batches of 4 on 2 ranks.*not of 8 on 2"),
+        ({"batch_size": 8}, InvalidRequestError, "batches of 4 on 2 ranks.*not 8 on 2"),
         ({"draws": 1}, InvalidRequestError, "draws must be True or False"),
         ({"cursor": {}}, CursorError, "the cursor lacks"),
         ({"transport": NEW}, FingerprintError, "no pipeline has the fingerprint"),

@@ -153,7 +153,7 @@ def test_ended_job_is_an_error(address: str) -> None:
         assert len(list(feed)) == 10
     with (
         infeed.connect(address, "n", epochs=1, job_name="done") as feed,
-        pytest.raises(InvalidRequestError, match="'done' gave no batch: it has ended") as caught,
+        pytest.raises(InvalidRequestError, match="'done' gave no batch: it has alread") as caught,
     ):
         next(feed)
     assert caught.value.metadata == {"job_name": "done"}
@@ -199,7 +199,7 @@ def test_tensorflow_errors_are_mapped(fake: tuple[DataServiceBackend, FakeClient
     ):
         error = explain(fault)
         assert isinstance(error, SourceError)
-        assert str(error).endswith(f"gives no more batches of 'n': {fault.message}")
+        assert str(error).endswith(f"makes no more batches of 'n': {fault.message}")
         assert error.metadata == {"pipeline": "n"}
     error = explain(tf.errors.InvalidArgumentError(None, None, "bad"))
     assert isinstance(error, UserCodeError)
@@ -207,7 +207,7 @@ def test_tensorflow_errors_are_mapped(fake: tuple[DataServiceBackend, FakeClient
     full = tf.errors.ResourceExhaustedError(None, None, "journal_0; No space left on device")
     error = explain(full)
     assert isinstance(error, ServerError)
-    assert str(error).endswith("too little memory or disk space for 'n': " + full.message)
+    assert str(error).endswith("not enough memory or disk space for 'n': " + full.message)
     assert error.metadata == {"target": fake[1].address, "pipeline": "n"}
 
 

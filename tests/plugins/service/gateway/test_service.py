@@ -54,7 +54,7 @@ def test_workers_with_a_journal_have_the_next_ports(
     assert (roles[0].listen, roles[0].work_dir) == ("127.0.0.1:7472", str(tmp_path))
     assert roles[0].worker_address == ["127.0.0.1:7473", "127.0.0.1:7474"]
     free = ServiceOptions(**options, dispatcher_listen="127.0.0.1:0")
-    with pytest.raises(ConfigError, match="give a port, and leave the next 2 to the w") as caught:
+    with pytest.raises(ConfigError, match="give a port, and keep the next 2 free for") as caught:
         EmbeddedDataService(free, insecure=False)
     assert caught.value.metadata == {"address": "127.0.0.1:0"}
 

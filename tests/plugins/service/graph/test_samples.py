@@ -198,7 +198,7 @@ def test_fault_of_storage_fails_the_batch_of_images(album: Path, local_batches: 
 
 def test_cache_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     plan_data_service("one", numbers(transforms=["cache"]))
-    assert caplog.text.count("cache is without effect") == 1
+    assert caplog.text.count("cache has no effect") == 1
 
 
 def test_dataset_id_differs_when_any_part_differs(

@@ -72,7 +72,7 @@ def test_function_in_python_is_refused() -> None:
 )
 def test_orders_of_the_local_engine_are_refused(option: str, value: Any) -> None:
     definition = {"source": {"arrays": {"x": np.arange(10)}}, "batch": 2, option: value}
-    with pytest.raises(ConfigError, match=rf"^{option}\S*: the tf.data service cannot .* local$"):
+    with pytest.raises(ConfigError, match=rf"^{option}\S*: the tf.data service does not .* local$"):
         plan_data_service("p", parse(definition))
 
 
@@ -85,7 +85,7 @@ def test_source_in_python_is_refused(source: dict[str, Any]) -> None:
     definition = {"source": source, "batch": {"size": 2}}
     kind = next(iter(source))
     with pytest.raises(
-        ConfigError, match=rf"source\.{kind}: it is read by Python .*--engine local"
+        ConfigError, match=rf"source\.{kind}: Python in the server .*--engine local"
     ):
         plan_data_service("p", parse(definition))
 

@@ -52,15 +52,15 @@ class Backend:
         (
             [Block(0, 4, 0, {"x": GOOD.astype(">f4")}, IDS)],
             infeed.SourceError,
-            r"engine of 'walk' read a block with x: >f4\[4, 2\]; by its spec, it has x: float32",
+            r"engine of 'walk' read a block with x: >f4\[4, 2\]; its spec has x: float32",
         ),
-        ([Block(0, 4, 0, {"x": GOOD}, IDS[:3])], infeed.SourceError, r"sample_ids: int64\[3\]; by"),
+        ([Block(0, 4, 0, {"x": GOOD}, IDS[:3])], infeed.SourceError, r"sample_ids: int64\[3\]; it"),
         (
             [Block(5, 4, 0, {"x": GOOD}, IDS)],
             infeed.SourceError,
-            "position 5 on, and 0 is next",
+            "begins at position 5, not 0",
         ),
-        ([Block(0, 2, 0, {"x": GOOD[:2]}, IDS[:2])], infeed.SourceError, "ends at position 2, and"),
+        ([Block(0, 2, 0, {"x": GOOD[:2]}, IDS[:2])], infeed.SourceError, "ends at position 2, but"),
         ([], infeed.UserCodeError, "(?s)the engine of 'walk' raised ValueError:.*no queue"),
     ],
 )

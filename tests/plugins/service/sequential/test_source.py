@@ -79,10 +79,10 @@ def test_field_names(dataset: Data, fields: list[str] | None, names: list[str]) 
         (
             lambda: slices([1], [2], [3], [4]),
             None,
-            "tuples of 4; name their parts",
+            "tuples of 4; name the parts",
         ),
         (lambda: slices([1], [2]), ["a"], "fields has 1 names for elements of 2 parts"),
-        (lambda: slices({"a": [1]}), ["b"], "are dicts, which keep their names"),
+        (lambda: slices({"a": [1]}), ["b"], "are dicts, which have names"),
         (lambda: slices({"label": [1]}, [2]), None, "both named 'label'"),
         (lambda: slices([1], ([2], [3])), None, "'label' of its elements is a tuple of 2"),
         (
