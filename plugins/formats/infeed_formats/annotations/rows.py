@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class RowFields(ImageFields):
-    """The rows of each image, kept as bytes until `parse` because their number varies."""
+    """The rows of each image, kept as bytes until `parse` since their number varies."""
 
     parsed = False
 
@@ -41,8 +41,8 @@ class RowFields(ImageFields):
         missing: Collection[int] = (),
         table: str = "",
     ) -> None:
-        """Takes the image number of each row in `images`, and the number of images in `count`.
-        `boxes` are two corners, in pixels or `normalized`."""
+        """`images` has the image number of each row, and `count` is the number of images. `boxes`
+        are corners, in pixels or `normalized`."""
         order = np.argsort(images, kind="stable")
         self._fields = {name: rows[order] for name, rows in fields.items()}
         self._begins = np.searchsorted(images[order], np.arange(count + 1))
@@ -102,7 +102,7 @@ class RowFields(ImageFields):
 
     @property
     def most(self) -> int:
-        """The largest number of rows of an image."""
+        """The largest number of rows in an image."""
         return int(np.diff(self._begins).max(initial=0))
 
     def _rows(self, index: int) -> slice:
@@ -119,8 +119,8 @@ def warn_of_missing(listing: ImageListing, missing: Sequence[int], where: str) -
     """Warns of images without labels."""
     if missing:
         log.warning(
-            "%s has nothing for %d of the %d images in %r: %s; they are bad samples (see on_error) "
-            "unless remove lists them",
+            "%s has nothing for %d of the %d images in %r: %s; unless remove lists them, they are "
+            "bad samples (see on_error)",
             *(where, len(missing), len(listing.images), listing.root),
             abbreviate([listing.images[number].path for number in missing]),
         )
