@@ -1,1 +1,1 @@
-"""Augmentations of pictures: a file for each transform, or for a family of them."""
+"""Augmentations of pictures: one file for each transform or family of transforms."""

@@ -28,7 +28,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class RandomRotation(RandomWarp):
-    """Turns the picture about its centre by a drawn angle, counter-clockwise.
+    """Rotates the picture about its centre by a drawn angle, counter-clockwise.
 
     Result: type and shape kept.
     """
@@ -43,7 +43,7 @@ class RandomRotation(RandomWarp):
 
 
 class RandomAffine(RandomWarp):
-    """Shears, scales, turns and shifts the picture by drawn amounts, about its centre.
+    """Shears, scales, rotates and shifts the picture by drawn amounts, about its centre.
 
     Result: type and shape kept.
     """
@@ -51,9 +51,9 @@ class RandomAffine(RandomWarp):
     degrees: Degrees = (0.0, 0.0)
     """Range of the angle, clockwise: `n` for -n to n, or [lower, upper]."""
     translate: Annotated[tuple[Share, Share], BeforeValidator(as_tuple)] = (0.0, 0.0)
-    """Largest shifts, as shares of width and height; in whole pixels."""
+    """Largest shifts, as shares of width and height; they are rounded to whole pixels."""
     scale: Range = (1.0, 1.0)
-    """Range of the factor of the size."""
+    """Range of the scale factor."""
     shear_x: Degrees = (0.0, 0.0)
     """Range of the angle between vertical lines before and after, in degrees."""
     shear_y: Degrees = (0.0, 0.0)
@@ -78,7 +78,7 @@ class RandomAffine(RandomWarp):
         x, y = (tf.tan(degrees * (math.pi / 180)) for degrees in shears)
         zero, inverse = tf.zeros([]), 1 / factor
         scaled = tf.linalg.diag(tf.stack([inverse, inverse, 1.0]))
-        # As torchvision composes them: the picture is sheared by x, then y, scaled, and turned.
+        # torchvision's order: it shears the picture by x, then by y, then scales and rotates it.
         linear = product(shear(x, zero), shear(zero, y), scaled, rotation(-angle))
         middle = centre(shape)
         return {

@@ -1,4 +1,4 @@
-"""AugMix: chains of drawn operations on a picture, and a blend of their results with it."""
+"""AugMix: chains of drawn operations on a picture, blended with it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from infeed_augment.warp import Interpolation
 from infeed_server.transforms.base import Drawn, Key
 
 _DEEPEST = 3
-"""Operations of a chain at most, where their number is drawn."""
+"""Maximum of operations in a chain if their number is drawn."""
 
 _STRENGTHS = 10
 
 _PARTS = 1 << 16
-"""Parts of a picture. Products with bytes, and their sum, are exact in float32."""
+"""Parts of a picture's weight; products with bytes and their sum stay exact in float32."""
 
 
 class AugMix(Policy):
-    """Applies chains of drawn operations, weak ones of those of `rand_augment`, to a picture, and
-    blends the results with it.
+    """Applies chains of drawn operations, weak versions of those in `rand_augment`, to a picture,
+    and blends the results with it.
 
     Result: uint8; shape kept.
 
@@ -36,16 +36,16 @@ class AugMix(Policy):
     bits: ClassVar[int] = 4
 
     interpolation: Interpolation = "bilinear"
-    """How values of a moved picture are chosen."""
+    """How the values of a moved picture are interpolated."""
     severity: Annotated[int, Field(ge=1, le=_STRENGTHS)] = 3
-    """Number of strengths, from the least of ten on, which are equally likely."""
+    """Number of equally likely strengths, from the weakest of ten."""
     width: Annotated[int, Field(ge=1, le=8)] = 3
     """Number of chains."""
     depth: Annotated[int, Field(ge=1, le=8)] | None = None
-    """Operations of each chain; without it, 1 to 3 are drawn."""
+    """Number of operations in each chain; by default drawn from 1 to 3."""
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Concentration of the Dirichlet distribution of the chains' shares, and of the Beta
-    distribution of the picture's own share."""
+    """Concentration of the Dirichlet distribution for the chains' shares, and of the Beta
+    distribution for the original picture's share."""
     all_operations: bool = True
     """Whether brightness, color, contrast and sharpness are among the operations."""
 
@@ -74,15 +74,15 @@ class AugMix(Policy):
 
     @override
     def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
-        """Returns the operations, the identity past a chain's end, and the shares of the picture,
-        `share`, and of each chain."""
+        """Returns the operations, which are the identity after a chain's end, and the shares of the
+        picture, `share`, and of each chain."""
         drawn = super().draw_shape(shape, key)
         of_own, of_chains, of_depths = (
             tf.random.experimental.stateless_fold_in(key, number) for number in (1, 2, 3)
         )
         own, others = tf.unstack(draw_shares(of_own, 2, self.alpha))
         chains = draw_shares(of_chains, self.width, self.alpha) * others
-        # Whole parts, whose sum is all of them.
+        # Whole numbers of parts, whose sum is `_PARTS`.
         ends = tf.cumsum(tf.concat([[own], chains[:-1]], 0))
         limits = tf.concat([[0.0], tf.round(tf.cast(ends, tf.float32) * _PARTS), [_PARTS]], 0)
         shares = (limits[1:] - limits[:-1]) / _PARTS
@@ -116,6 +116,6 @@ class AugMix(Policy):
 
     def _not_moved(self) -> Exception:
         return self.error(
-            f"blends pictures that are moved in several ways, so no target of {self.field!r} can "
-            "move along; take rand_augment, or leave out the targets"
+            f"blends pictures moved in different ways, so targets of {self.field!r} cannot move "
+            "along; use rand_augment, or leave out the targets"
         )

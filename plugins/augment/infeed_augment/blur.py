@@ -1,4 +1,4 @@
-"""Gaussian blur, in whole numbers: the same bits with every convolution kernel of TensorFlow."""
+"""Gaussian blur in whole numbers, bit-identical with every convolution kernel of TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from infeed_server.transforms.base import Drawn, Key, RandomTransform, require_a
 from infeed_server.transforms.option_types import Range
 
 _UNIT = 1 << 12
-"""Sum of the weights. With values of 12 bits, sums have 24, which float32 holds exactly, in any
-order in which a convolution adds."""
+"""Sum of the weights. With 12-bit values, sums have 24 bits, which float32 holds exactly in
+any order of a convolution's additions."""
 
 _FRACTION = 16
-"""Steps of a value between the two passes: 255 of them have 12 bits."""
+"""Steps of one value between the two passes; 255 values take 12 bits."""
 
 
 class RandomGaussianBlur(RandomTransform, Photometric):
-    """Blurs by a Gaussian of a drawn width; the picture is reflected at its border.
+    """Blurs the picture with a Gaussian of drawn width; the picture is reflected at its border.
 
     Result: uint8; shape kept.
     """
 
     kernel: Annotated[int, Field(ge=3, le=101)]
-    """Side of the window of weights, in pixels; odd."""
+    """Side of the kernel in pixels; odd."""
     sigma: Range = (0.1, 2.0)
     """Range of the standard deviation, in pixels."""
 
@@ -60,7 +60,7 @@ class RandomGaussianBlur(RandomTransform, Photometric):
         return tf.cast(tf.floor(rows / _FRACTION + 0.5), tf.uint8)
 
     def _weights(self, sigma: tf.Tensor) -> tf.Tensor:
-        """Returns whole numbers, float32[kernel], with the sum `_UNIT`."""
+        """Returns whole numbers, float32[kernel], whose sum is `_UNIT`."""
         border = self.kernel // 2
         distances = tf.range(-border, border + 1, dtype=tf.float32)
         density = tf.exp(-0.5 * tf.square(distances / sigma))

@@ -1,4 +1,4 @@
-"""Choices: transforms that are applied to a part of the samples, or one of several to each."""
+"""Choices: transforms applied to some of the samples, or one of several drawn for each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from infeed_server.transforms.base import (
 from infeed_server.transforms.movement import Geometry, RandomGeometry
 
 _Move: TypeAlias = Callable[[Geometry, "tf.Tensor", Drawn], "tf.Tensor"]
-"""Moves pixels or points as a step does, by what it drew."""
+"""A function that moves pixels or points like a step, by the step's draws."""
 
 
 def _as_list(value: Any) -> Any:
@@ -35,8 +35,8 @@ def _as_list(value: Any) -> Any:
 
 
 class _Choice(RandomTransform):
-    """A transform that applies one of several rows of others. Their draws are made from its own key
-    and their names, which are numbered within it; so what it contains changes no draw outside."""
+    """A transform that applies one of several rows of other transforms. These draw from its own key
+    and from names that it numbers itself, so its content changes no draw outside."""
 
     @property
     def parts(self) -> tuple[Transform, ...]:
@@ -44,15 +44,15 @@ class _Choice(RandomTransform):
         raise NotImplementedError(type(self).__name__)
 
     def rows(self) -> list[tuple[Step, ...]]:
-        """Returns the steps of each choice."""
+        """Returns the steps of each row."""
         raise NotImplementedError(type(self).__name__)
 
     def chosen(self, key: Key) -> tf.Tensor:
-        """Returns the number of the row that is applied."""
+        """Returns the number of the row to apply."""
         raise NotImplementedError(type(self).__name__)
 
     def describe(self, chosen: int) -> Drawn:
-        """Returns what `draw` says of the choice."""
+        """Returns the choice as part of the result of `draw`."""
         raise NotImplementedError(type(self).__name__)
 
     @model_validator(mode="after")
@@ -62,16 +62,16 @@ class _Choice(RandomTransform):
             moving = part.movement
             resizes = isinstance(moving, Geometry) and not _keeps_size(moving)
             if part.in_source or resizes or isinstance(part, Cache):
-                what = "a function in Python" if part.in_source else part.name
-                raise ValueError(f"{what} cannot be applied to some samples; put it outside")
+                what = "a Python function" if part.in_source else part.name
+                raise ValueError(f"{what} cannot apply to only some samples; put it outside")
             fields |= {moving.field} if isinstance(moving, Geometry) else set()
         if len(fields) > 1:
-            raise ValueError(f"moves {' and '.join(sorted(fields))}; make a choice for each")
+            raise ValueError(f"moves {' and '.join(sorted(fields))}; give each its own choice")
         return self
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The transforms, each random one with the name of its draws."""
+        """The transforms; random ones have names for their draws."""
         return tuple(enumerate(name_draws(self.parts)))
 
     @property
@@ -110,8 +110,8 @@ class _Choice(RandomTransform):
         return {**sample, **chosen}
 
     def _run(self, row: Sequence[Step], sample: Sample, key: Key) -> Sample:
-        """Returns the fields that steps may change. Raises `ConfigError` where the fields become
-        others."""
+        """Applies steps, and returns the fields that they may change. Raises `ConfigError` if they
+        change names, types or dimensions."""
         result = dict(sample)
         for step in row:
             result = apply_step(step, result, key)
@@ -122,15 +122,15 @@ class _Choice(RandomTransform):
         if before != after:
             became = ", ".join(f"{name}: {describe_tensor(x)}" for name, x in result.items())
             raise self.error(
-                "names, types and dimensions of fields should be the same with and without it; "
-                f"they became {became}"
+                "names, types and dimensions of fields should be the same with and without it, but "
+                f"became {became}"
             )
         touched = self.fields()
         return {name: x for name, x in result.items() if touched is None or name in touched}
 
     @override
     def draw(self, sample: Sample, key: Key) -> Drawn:
-        """Returns the choice, and the draws of its steps, each with the step's name before it."""
+        """Returns the choice, and the draws of its steps with the step's name as prefix."""
         chosen = int(self.chosen(key))
         drawn = self.describe(chosen)
         for step in self.rows()[chosen]:
@@ -142,7 +142,7 @@ class _Choice(RandomTransform):
 
 
 class _Movement(RandomGeometry):
-    """How a choice moves a picture: as the steps that it chooses for the sample's key."""
+    """The movement of a picture by the steps that a choice takes for the sample's key."""
 
     choice: _Choice
 
@@ -189,7 +189,7 @@ def _keeps_size(moving: Geometry) -> bool:
 
 
 class RandomApply(_Choice):
-    """Applies one transform, or several in a row, to a part of the samples.
+    """Applies one transform, or several in a row, to some of the samples.
 
     Result: types and shapes kept.
     """
@@ -197,7 +197,7 @@ class RandomApply(_Choice):
     transform: Annotated[TransformList, Field(min_length=1), BeforeValidator(_as_list)]
     """The transform, or a list of them."""
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How often a sample is transformed."""
+    """Probability that a sample is transformed."""
 
     @property
     @override
@@ -231,7 +231,7 @@ class OneOf(_Choice):
     """
 
     transforms: Annotated[TransformList, Field(min_length=2)]
-    """The transforms, which are equally likely without `weights`."""
+    """The transforms; equally likely unless `weights` are given."""
     weights: Annotated[
         tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] | None,
         BeforeValidator(as_tuple),
@@ -241,8 +241,8 @@ class OneOf(_Choice):
     @model_validator(mode="after")
     def _check_weights(self) -> Self:
         if self.weights is not None and len(self.weights) != len(self.transforms):
-            counts = f"{len(self.weights)} weights, and {len(self.transforms)} transforms"
-            raise ValueError(f"weights: {counts}; give each transform one")
+            counts = f"{len(self.weights)} weights for {len(self.transforms)} transforms"
+            raise ValueError(f"weights: {counts}; give one for each transform")
         return self
 
     @property

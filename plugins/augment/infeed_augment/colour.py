@@ -1,4 +1,4 @@
-"""Random changes of colour. They keep the data type; floats are in [0, 1], as in `tf.image`."""
+"""Random changes of colour that keep the data type; floats are in [0, 1], as in `tf.image`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _COLOUR_TYPES = [name for name in IMAGE_TYPES if name != "float16"]
 
 
 class _ColourTransform(RandomTransform, FieldTransform):
-    """A function of `tf.image`, by the transform's name, with a number drawn from a range. Pixels
-    are the bits of the function of TensorFlow that also draws."""
+    """A function of `tf.image`, named like the transform, with a number drawn from a range. Pixels
+    are bit-identical to TensorFlow's own function that draws."""
 
     amount: ClassVar[str] = "delta"
-    """What the number is."""
+    """The name of the number."""
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least number and the limit."""
+        """The lowest number and the exclusive upper limit."""
         raise NotImplementedError(type(self).__name__)
 
     @override
@@ -49,7 +49,7 @@ class _ColourTransform(RandomTransform, FieldTransform):
         return adjust(self._require(x), self.draw_field(x, key)[self.amount])
 
     def _require(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the field as what the function takes, by default RGB."""
+        """Returns the field if the function accepts it, by default as RGB."""
         pixels = require_image(x, self, _COLOUR_TYPES)
         if pixels.shape[2] not in (3, None):
             raise self.error(
@@ -65,9 +65,9 @@ class _FactorTransform(_ColourTransform):
     amount: ClassVar[str] = "factor"
 
     lower: NonNegative
-    """Least factor."""
+    """Lowest factor."""
     upper: NonNegative
-    """Limit of the factor, which is always less."""
+    """Upper limit of the factor, exclusive."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -91,7 +91,7 @@ class _DeltaTransform(_ColourTransform):
 
 
 class RandomBrightness(_DeltaTransform):
-    """Adds up to ±`max_delta` to all values; any shape.
+    """Adds one drawn number, up to ±`max_delta`, to all values of a field of any shape.
 
     As `tf.image.stateless_random_brightness`.
 

@@ -1,5 +1,5 @@
-"""Enhancements: transforms that blend a picture with a plain one by a factor, as Pillow's
-`ImageEnhance` does: sharpness, grey, and changes of colour in a drawn order."""
+"""Enhancements: transforms that blend a picture with a plain one by a factor, like Pillow's
+`ImageEnhance`. They are sharpness, grey, and changes of colour in a drawn order."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from infeed_server.transforms.base import Drawn, Key, RandomTransform
 from infeed_server.transforms.option_types import NonNegative
 
 Change: TypeAlias = Callable[["tf.Tensor", "tf.Tensor"], "tf.Tensor"]
-"""Pixels and a number to pixels."""
+"""A function from pixels and a number to pixels."""
 
 
 class Grayscale(Photometric):
-    """Takes the colour out of a picture, and keeps its channels.
+    """Removes the colour from a picture and keeps its channels.
 
     Result: uint8; shape kept.
     """
@@ -32,13 +32,13 @@ class Grayscale(Photometric):
 
 
 class Sharpness(Photometric):
-    """Blends a picture with a smooth one.
+    """Sharpens or smooths a picture by blending it with a smooth one.
 
     Result: uint8; shape kept.
     """
 
     factor: NonNegative
-    """0 is smooth, 1 the picture, and 2 sharper."""
+    """0 is smooth, 1 the unchanged picture, and 2 sharper."""
 
     @override
     def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
@@ -46,7 +46,7 @@ class Sharpness(Photometric):
 
 
 def _as_range(value: object) -> object:
-    """Returns `0.4` as what torchvision takes it for, factors from 0.6 to 1.4."""
+    """Returns `0.4` as the factors from 0.6 to 1.4, like torchvision."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return (max(0.0, 1.0 - value), 1.0 + value)
     return as_tuple(value)
@@ -63,17 +63,17 @@ class RandomColorJitter(RandomTransform, Photometric):
     """
 
     brightness: Factors = (1.0, 1.0)
-    """Factors of the values: `n` for 1 - n to 1 + n, or [lower, upper]."""
+    """Factors for the values: `n` for 1 - n to 1 + n, or [lower, upper]."""
     contrast: Factors = (1.0, 1.0)
-    """Factors of the distance to the mean of the grey picture, alike."""
+    """Factors for the distance to the mean of the grey picture, given in the same way."""
     saturation: Factors = (1.0, 1.0)
-    """Factors of the distance to the grey picture, alike."""
+    """Factors for the distance to the grey picture, given in the same way."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Largest shift of the hue, as a share of the full circle."""
 
     @property
     def _changes(self) -> dict[str, tuple[Change, float, float]]:
-        """The changes that do something, each with the range of its number."""
+        """The changes that have an effect, each with the range of its number."""
         return {
             name: (function, *limits)
             for name, function, limits, plain in (
@@ -90,7 +90,7 @@ class RandomColorJitter(RandomTransform, Photometric):
         return self._draw(key)
 
     def _draw(self, key: Key) -> Drawn:
-        """Returns the number of each change, and its place."""
+        """Returns the number and the place of each change."""
         numbers = tf.random.stateless_uniform([8], key)
         drawn: Drawn = {}
         places = tf.argsort(tf.argsort(numbers[4 : 4 + len(self._changes)]))
@@ -126,22 +126,22 @@ def adjust_contrast(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 
 
 def adjust_saturation(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    # In the picture's shape: a broadcast over channels takes longer.
+    # Tiled to the picture's shape, because a broadcast over channels takes longer.
     grey = tf.tile(tf.cast(to_grey(pixels), tf.float32), [1, 1, pixels.shape[2]])
     return blend(grey, pixels, factor)
 
 
 def adjust_hue(pixels: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
-    """Shifts the hue, as `tf.image.adjust_hue` does. A grey picture has none."""
+    """Shifts the hue like `tf.image.adjust_hue`. A grey picture has none."""
     return tf.image.adjust_hue(pixels, shift) if pixels.shape[2] == 3 else pixels
 
 
 def adjust_sharpness(pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Blends with the means of each pixel, five times, and its eight neighbours. The border has no
-    such mean, and is kept: all of a picture that is one or two pixels high or wide."""
+    """Blends each pixel with the mean of itself, weighted by five, and its eight neighbours. The
+    border has no such mean and is kept; a picture one or two pixels high or wide is all border."""
     x = tf.cast(pixels, tf.int32)
     rows = x[:-2] + x[1:-1] + x[2:]
     sums = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] + 4 * x[1:-1, 1:-1]
     inner = blend((2 * sums + 13) // 26, pixels[1:-1, 1:-1], factor)
     middle = tf.concat([pixels[1:-1, :1], inner, pixels[1:-1, 1:][:, -1:]], 1)
-    return tf.concat([pixels[:1], middle, pixels[1:][-1:]], 0)  # of one row, once
+    return tf.concat([pixels[:1], middle, pixels[1:][-1:]], 0)  # a single row comes only once

@@ -1,4 +1,4 @@
-"""Random erasing: a rectangle of the picture that is covered."""
+"""Random erasing: a covered rectangle of the picture."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Value = Annotated[int, Field(ge=0, le=255)]
 
 
 class RandomErasing(RandomTransform, Photometric):
-    """Covers a rectangle of drawn area, ratio and place. If none of ten fits, nothing is covered.
+    """Covers a rectangle of drawn area, ratio and place; nothing if none of ten draws fits.
 
     Result: uint8; shape kept.
     """
 
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How often a picture is changed."""
+    """Probability that a picture is changed."""
     scale: Range = (0.02, 0.33)
     """Range of the rectangle's share of the picture's area."""
     ratio: Range = (0.3, 3.3)
-    """Range of the rectangle's height over its width."""
+    """Range of the rectangle's ratio of height to width."""
     value: Value | None = 0
-    """The value that covers; `null` for noise, drawn for each value."""
+    """The covering value; `null` for noise, drawn for each value."""
     at: Literal["server", "trainer"] = "server"
-    """Where it is covered, with the same bits. At the `trainer` it costs the server a few draws,
-    and only other steps of the trainer can follow."""
+    """Where the rectangle is covered, with the same bits. At the `trainer`, the server only makes
+    the draws, and only other steps of the trainer can follow."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -49,7 +49,7 @@ class RandomErasing(RandomTransform, Photometric):
 
     @override
     def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
-        """Returns the rectangle, of height and width 0 where nothing is covered, and the seed of
+        """Returns the rectangle, with height and width 0 if nothing is covered, and the seed of the
         noise."""
         size = tf.cast(tf.shape(x)[:2], tf.float32)
         numbers = tf.random.stateless_uniform([3 + 2 * _TRIES], key)
@@ -65,7 +65,7 @@ class RandomErasing(RandomTransform, Photometric):
         window = tf.unstack(tf.cast(tf.concat([begin, chosen], 0), tf.int32))
         drawn = dict(zip(("y", "x", "height", "width"), window, strict=True))
         if self.value is None:
-            # A key of its own: the same numbers decided the place.
+            # Noise needs its own key, because the numbers of `key` decided the place.
             noise_key = tf.random.experimental.stateless_fold_in(key, 0)
             drawn["seed"] = tf.random.stateless_uniform([], noise_key, None, None, tf.int32)
         return drawn

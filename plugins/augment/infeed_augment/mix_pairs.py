@@ -1,4 +1,4 @@
-"""Mixup and cutmix: draws for pairs of samples, by which the trainer mixes pixels and labels."""
+"""Mixup and cutmix: draws for pairs of samples, from which the trainer mixes pixels and labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Drawn, FieldName, FieldTransform, Key, RandomTransform
 
 _PARTS = 256
-"""Parts of a pixel. Whole numbers of them have the same bits in every framework."""
+"""Parts of a pixel; whole numbers of them have the same bits in every framework."""
 
 _OWN_SHARE = "lam"
 
@@ -22,7 +22,7 @@ Alpha = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class MixPairs(RandomTransform, FieldTransform):
-    """Mixes the samples of slots 2i and 2i + 1 of a batch, by mixup or cutmix, with their labels.
+    """Mixes the samples in slots 2i and 2i + 1 of a batch, and their labels, by mixup or cutmix.
 
     Result: uint8, and float32 labels; shapes kept.
 
@@ -30,19 +30,19 @@ class MixPairs(RandomTransform, FieldTransform):
     """
 
     label: FieldName = "label"
-    """The field of the labels: float32 with an entry for each class, from `one_hot` before. With a
-    `partner`, any numbers."""
+    """The field of the labels: float32 with an entry for each class, from an earlier `one_hot`; any
+    numbers if `partner` is given."""
     partner: FieldName | None = None
-    """A new field, such as `label_b`, for the other's label. Labels stay as they are then, and the
-    field `lam` has the share of a sample's own."""
+    """A new field, such as `label_b`, for the other sample's label. Labels then stay unmixed, and
+    the field `lam` holds the share of a sample's own label."""
     mixup: Alpha | None = None
-    """Alpha of the Beta distribution of a sample's own share, in mixup."""
+    """For mixup, alpha of the Beta distribution of a sample's own share."""
     cutmix: Alpha | None = None
-    """Alpha of the Beta distribution of a sample's own share of the area, in cutmix."""
+    """For cutmix, alpha of the Beta distribution of a sample's own share of the area."""
     probability: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """How often a pair is mixed."""
+    """Probability that a pair is mixed."""
     switch: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How often it is cutmix, where both are given."""
+    """Probability of cutmix if both are given."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -56,7 +56,7 @@ class MixPairs(RandomTransform, FieldTransform):
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
-        """Adds the draws, which count where the sample is in an even slot."""
+        """Adds the draws, which apply if the sample is in an even slot."""
         pixels = require_uint8(self.get_field(sample, self.field), self)
         self.get_field(sample, self.label)
         drawn = self.draw_field(pixels, key)
@@ -66,8 +66,8 @@ class MixPairs(RandomTransform, FieldTransform):
 
     @override
     def draw_field(self, x: tf.Tensor, key: Key) -> Drawn:
-        """Returns a sample's own share of its pixels outside of the rectangle, and of its label;
-        and the rectangle with the other's pixels."""
+        """Returns a sample's own share of its pixels outside the rectangle, its own share of the
+        label, and the rectangle for the other sample's pixels."""
         height, width, _ = tf.unstack(tf.shape(x))
         chance, choice, y, x_ = tf.unstack(tf.random.stateless_uniform([4], key))
         is_mixed = chance < self.probability
@@ -94,11 +94,11 @@ class MixPairs(RandomTransform, FieldTransform):
 
 
 def draw_shares(key: Key, count: int, alpha: float) -> tf.Tensor:
-    """Returns shares whose sum is 1, float64, of the symmetric Dirichlet distribution; of two, each
-    is Beta(alpha, alpha)."""
-    # A key of its own: the same numbers decide what is drawn.
+    """Returns shares whose sum is 1, float64, from the symmetric Dirichlet distribution; with two
+    shares, each is Beta(alpha, alpha)."""
+    # The shares need their own key, because the numbers of `key` decide what is drawn.
     own_key = tf.random.experimental.stateless_fold_in(key, 0)
-    # float64: with a small alpha, all are often below what float32 can hold.
+    # With a small alpha, all numbers are often too small for float32.
     drawn = tf.random.stateless_gamma([count], own_key, alpha, dtype=tf.float64)
     return tf.math.divide_no_nan(drawn, tf.reduce_sum(drawn))
 
@@ -108,7 +108,7 @@ def _beta(key: Key, alpha: float) -> tf.Tensor:
 
 
 def _span(length: tf.Tensor, share: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns begin and end of a share of a length around a drawn place; what is outside is cut."""
+    """Returns begin and end of a share of a length, centred at a drawn place and clipped."""
     size = tf.cast(length, tf.float32)
     half = tf.cast(size * share, tf.int32) // 2
     centre = tf.cast(size * place, tf.int32)

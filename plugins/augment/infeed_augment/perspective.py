@@ -1,4 +1,4 @@
-"""Perspective of pictures: four corners that are drawn."""
+"""Perspective of pictures, by four drawn corners."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from infeed_augment.warp import Interpolation, Matrix, RandomWarp, centre, produ
 from infeed_server.transforms.base import Drawn, Key
 
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
-"""x and y, as shares of width and height."""
+"""x and y as shares of width and height."""
 
 _MIN_TURN = 0.05
-"""Cross product of two sides. 1 is the picture's own; 0.07 the least with a distortion of 0.6."""
+"""Cross product of two sides; 1 in the original picture, at least 0.07 at a distortion of 0.6."""
 
 _HORIZON = 1e-3
-"""Least distance of a point. That of the picture's upper left corner is 1."""
+"""Minimum distance of a point; that of the picture's upper left corner is 1."""
 
 
 class RandomPerspective(RandomWarp):
     """Moves each corner of the picture towards its centre by a drawn amount.
 
-    Where these corners would fold the picture, which a distortion above 0.6 can, they move half as
-    far.
+    If the corners would fold the picture, which is possible with a distortion above 0.6, they move
+    half as far.
 
     Result: type and shape kept.
     """
 
     distortion: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Farthest that a corner moves, as a share of half the width and height."""
+    """Largest movement of a corner, as a share of half the width and half the height."""
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How often a picture is changed."""
+    """Probability that a picture is changed."""
     interpolation: Interpolation = "bilinear"
-    """How values of a moved picture are chosen. A mask takes the nearest ones."""
+    """How a picture's values are interpolated; a mask uses the nearest values."""
 
     @override
     def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
@@ -62,8 +62,8 @@ class RandomPerspective(RandomWarp):
 
     @override
     def apply_points(self, points: tf.Tensor, drawn: Drawn, shape: tf.Tensor) -> tf.Tensor:
-        """Moves a point beyond the horizon, which is outside of the picture, as the one before the
-        horizon on the line to the centre: far away on the same side."""
+        """Moves points. A point beyond the horizon, which is outside the picture, moves like the
+        last point before the horizon on the line to the centre: far away on the same side."""
         middle = centre(shape)
         row = tf.linalg.inv(drawn["matrix"])[2]
         here, there = (
@@ -74,7 +74,7 @@ class RandomPerspective(RandomWarp):
 
 
 def _is_convex(corners: tf.Tensor) -> tf.Tensor:
-    """Returns whether each corner, float32[4, 2], turns right, and not only by a little."""
+    """Returns whether each of the corners, float32[4, 2], turns right by more than a little."""
     before, behind = corners - tf.roll(corners, 1, 0), tf.roll(corners, -1, 0) - corners
     turns = before[:, 0] * behind[:, 1] - before[:, 1] * behind[:, 0]
     return tf.reduce_all(turns > _MIN_TURN)

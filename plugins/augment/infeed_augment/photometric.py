@@ -1,4 +1,4 @@
-"""Photometric transforms: the base class of those that change the colours of uint8 pixels, and
+"""Photometric transforms: the base class of transforms that change the colours of uint8 pixels and
 leave each pixel in its place."""
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing_extensions import override
 from infeed_server.transforms.base import FieldTransform, Key, describe_tensor, require_image
 
 CHANNELS = (1, 3)
-"""Channels of a grey picture, and of RGB."""
+"""Channels of a grey and of an RGB picture."""
 
 
 class Photometric(FieldTransform):
-    """A transform of a picture of uint8, grey or RGB. A subclass implements `change`."""
+    """A transform of a uint8 picture, grey or RGB. A subclass implements `change`."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
@@ -26,7 +26,7 @@ class Photometric(FieldTransform):
 
 
 def require_uint8(x: tf.Tensor, step: FieldTransform) -> tf.Tensor:
-    """Returns the field as a grey or RGB picture of uint8, or raises `ConfigError`."""
+    """Returns the field as a grey or RGB picture of uint8. Raises `ConfigError`."""
     pixels = require_image(x, step, ["uint8"])
     if pixels.shape[2] not in CHANNELS:
         raise step.error(
@@ -37,7 +37,7 @@ def require_uint8(x: tf.Tensor, step: FieldTransform) -> tf.Tensor:
 
 
 def to_grey(pixels: tf.Tensor) -> tf.Tensor:
-    """Returns one channel, int32, as Pillow's mode L: 0.299 R + 0.587 G + 0.114 B, rounded."""
+    """Returns one channel, int32, like Pillow's mode L: 0.299 R + 0.587 G + 0.114 B, rounded."""
     if pixels.shape[2] == 1:
         return tf.cast(pixels, tf.int32)
     red, green, blue = (tf.cast(channel, tf.int32) for channel in tf.unstack(pixels, axis=2))
@@ -46,8 +46,8 @@ def to_grey(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def blend(base: tf.Tensor, pixels: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Returns `base` at factor 0, the pixels at 1, and what lies on the line through both at other
-    factors; truncated as by Pillow's `Image.blend`."""
+    """Returns `base` at factor 0, the pixels at 1, and values on the line through both at other
+    factors, truncated like Pillow's `Image.blend`."""
     start = tf.cast(base, tf.float32)
     line = start + factor * (tf.cast(pixels, tf.float32) - start)
     return tf.cast(tf.clip_by_value(line, 0.0, 255.0), tf.uint8)

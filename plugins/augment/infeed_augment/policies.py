@@ -1,5 +1,5 @@
-"""RandAugment and TrivialAugment: operations that are drawn for each picture, with torchvision's
-list of them and its magnitudes."""
+"""RandAugment and TrivialAugment: operations drawn for each picture, with torchvision's list and
+magnitudes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OPERATIONS = (
     *("brightness", "color", "contrast", "sharpness"),
     *("posterize", "solarize", "autocontrast", "equalize"),
 )
-"""In torchvision's order. The magnitudes of those up to sharpness have a sign."""
+"""In torchvision's order. The magnitudes of operations up to sharpness have a sign."""
 
 _POSTERIZE = _OPERATIONS.index("posterize")
 
@@ -50,17 +50,17 @@ BLENDS = [_OPERATIONS.index(name) for name in ("brightness", "color", "contrast"
 
 
 class Policy(RandomGeometry):
-    """Operations that are drawn one after another. `move` geometric ones, masks and points too."""
+    """Operations drawn one after another. Geometric ones also move masks and points."""
 
     limits: ClassVar[tuple[float, ...]]
-    """Greatest magnitudes: of shears and rotations, of blends, and lost bits of posterize."""
+    """Greatest magnitudes of shears, rotations and blends, and of the bits lost by posterize."""
     bits: ClassVar[int] = 8
-    """Bits that posterize keeps at the least magnitude."""
+    """Bits that posterize keeps at the lowest magnitude."""
 
     interpolation: Interpolation = "nearest"
-    """How values of a moved picture are chosen. A mask takes the nearest ones."""
+    """How the values of a moved picture are interpolated; a mask uses the nearest values."""
     fill: Annotated[int, Field(ge=0, le=255)] = 0
-    """Value of the pixels that come from outside of the picture."""
+    """Value of pixels from outside the picture."""
 
     @property
     def count(self) -> int:
@@ -69,15 +69,15 @@ class Policy(RandomGeometry):
 
     @property
     def choices(self) -> Sequence[int]:
-        """The numbers of the operations, which are equally likely."""
+        """The numbers of the equally likely operations."""
         return range(len(_OPERATIONS))
 
     def level(self, numbers: tf.Tensor) -> tf.Tensor:
-        """Returns the share of the greatest magnitude, for each number in [0, 1)."""
+        """Returns the share of the greatest magnitude for each number in [0, 1)."""
         raise NotImplementedError(type(self).__name__)
 
     def longest(self, size: tf.Tensor) -> tf.Tensor:
-        """Returns the longest ways, in pixels, along x and y, of a picture of this size."""
+        """Returns the largest shifts along x and y, in pixels, for a picture of this size."""
         raise NotImplementedError(type(self).__name__)
 
     @override
@@ -123,7 +123,7 @@ class Policy(RandomGeometry):
     def operation(
         self, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
     ) -> Callable[[tf.Tensor, int], tf.Tensor]:
-        """Returns the function that applies to pixels the drawn operation of a number."""
+        """Returns a function that applies the drawn operation with a number to pixels."""
         interpolation = "nearest" if nearest else self.interpolation
         outside = float(self.fill if fill is None else fill)
 
@@ -142,9 +142,9 @@ class Policy(RandomGeometry):
                 partial(equalize, pixels),
             ]
             kept = [partial(tf.identity, pixels)]
-            # A mask is moved, and has no colours.
+            # A mask only moves, since it has no colours.
             last = kept * len(colours) if nearest else colours
-            # One branch moves: each node of a branch takes time, whether it is chosen or not.
+            # A single branch moves, as each node of a branch takes time even if it is not chosen.
             branch = tf.where(chosen > 0, tf.maximum(chosen - len(_GEOMETRIC) + 1, 1), 0)
             return tf.switch_case(branch, [*kept, moved, *last])
 
@@ -165,7 +165,7 @@ class Policy(RandomGeometry):
 
 
 class RandAugment(Policy):
-    """Applies a few of fourteen operations to a picture, all of one strength: identity, shears,
+    """Applies a few of fourteen operations with equal strength to a picture: identity, shears,
     shifts, rotation, brightness, color, contrast, sharpness, posterize, solarize, autocontrast and
     equalize.
 
@@ -177,9 +177,9 @@ class RandAugment(Policy):
     limits: ClassVar[tuple[float, ...]] = (0.3, 30.0, 0.9, 4.0)
 
     operations: Annotated[int, Field(ge=1, le=16)] = 2
-    """Operations on each picture; one may be drawn again."""
+    """Number of operations on each picture; one may be drawn again."""
     magnitude: Annotated[int, Field(ge=0)] = 9
-    """Strength of all operations, of 0 to `bins` - 1."""
+    """Strength of all operations, from 0 to `bins` - 1."""
     bins: Annotated[int, Field(ge=2)] = 31
     """Number of strengths."""
 
@@ -204,8 +204,8 @@ class RandAugment(Policy):
 
 
 class TrivialAugment(Policy):
-    """Applies one of the operations of `rand_augment` to a picture, of a drawn strength, over the
-    wide ranges.
+    """Applies one of the operations of `rand_augment` to a picture, its strength drawn from wider
+    ranges.
 
     Result: uint8; shape kept.
 
@@ -215,11 +215,11 @@ class TrivialAugment(Policy):
     limits: ClassVar[tuple[float, ...]] = (0.99, 135.0, 0.99, 6.0)
 
     bins: Annotated[int, Field(ge=2)] = 31
-    """Number of strengths, which are equally likely."""
+    """Number of equally likely strengths."""
 
     @override
     def level(self, numbers: tf.Tensor) -> tf.Tensor:
-        # TensorFlow's optimizer would make a product of a division by a constant.
+        # TensorFlow's optimizer would turn a division by a constant into a product.
         return tf.floor(numbers * self.bins) * (1 / (self.bins - 1))
 
     @override
@@ -228,7 +228,7 @@ class TrivialAugment(Policy):
 
 
 def _matrix(shape: tf.Tensor, chosen: tf.Tensor, magnitude: tf.Tensor) -> Matrix:
-    """Returns how a geometric operation moves a picture of this shape; others keep it."""
+    """Returns an operation's matrix for a picture of this shape; only geometric ones move it."""
     of_x, of_y, along_x, along_y, turn = (
         tf.where(chosen == _OPERATIONS.index(name), magnitude, 0.0) for name in _GEOMETRIC
     )

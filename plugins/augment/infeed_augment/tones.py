@@ -1,5 +1,5 @@
-"""Tone curves: transforms that replace each value of a picture by another one, as Pillow's
-`ImageOps` do."""
+"""Tone curves: transforms that replace each value of a picture by another, like Pillow's
+`ImageOps`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infeed_server.transforms.base import Key
 _VALUES = 256
 
 Curves: TypeAlias = "tf.Tensor"
-"""For each channel the result of each value: uint8[channels, 256]."""
+"""The result for each value of each channel: uint8[channels, 256]."""
 
 
 class Invert(Photometric):
@@ -30,13 +30,13 @@ class Invert(Photometric):
 
 
 class Solarize(Photometric):
-    """Inverts the values from a threshold on.
+    """Inverts the values at or above a threshold.
 
     Result: uint8; shape kept.
     """
 
     threshold: Annotated[int, Field(ge=0, le=256)] = 128
-    """Least value that is inverted."""
+    """Lowest inverted value."""
 
     @override
     def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
@@ -50,7 +50,7 @@ class Posterize(Photometric):
     """
 
     bits: Annotated[int, Field(ge=1, le=8)]
-    """Bits that are kept."""
+    """Number of upper bits to keep."""
 
     @override
     def change(self, pixels: tf.Tensor, key: Key) -> tf.Tensor:
@@ -58,7 +58,7 @@ class Posterize(Photometric):
 
 
 class Autocontrast(Photometric):
-    """Stretches each channel so that its least value becomes 0 and its greatest 255.
+    """Stretches each channel so that its lowest value becomes 0 and its highest 255.
 
     Result: uint8; shape kept.
     """
@@ -84,15 +84,15 @@ def invert(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def solarize(pixels: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
-    """Inverts the values from an integer threshold, 0 to 256, on."""
-    # A mask of bits: a choice between two values takes ten times as long.
+    """Inverts the values at or above an integer threshold, 0 to 256."""
+    # By a bit mask, because a choice between two values takes ten times as long.
     kept = tf.cast(tf.clip_by_value(threshold - 1, 0, 255), tf.uint8)
     is_inverted = (pixels > kept) | (threshold < 1)
     return tf.bitwise.bitwise_xor(pixels, tf.cast(is_inverted, tf.uint8) * 255)
 
 
 def posterize(pixels: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-    """Keeps the upper bits, 0 to 8 of them."""
+    """Keeps the upper bits; `bits` is 0 to 8."""
     lost = tf.bitwise.left_shift(1, 8 - bits) - 1
     return tf.bitwise.bitwise_and(pixels, tf.cast(255 - lost, tf.uint8))
 
@@ -102,7 +102,7 @@ def autocontrast(pixels: tf.Tensor) -> tf.Tensor:
     highs = tf.cast(tf.reduce_max(pixels, [0, 1]), tf.float64)
     scales = tf.where(highs > lows, 255 / tf.maximum(highs - lows, 1), 1)
     offsets = tf.where(highs > lows, -lows * scales, 0)
-    # In float64 and this order, which truncates some results to one less, as Pillow does.
+    # In float64 and in this order, some results are truncated to one less, as in Pillow.
     values = tf.cast(_rows(pixels), tf.float64) * _of_row(pixels, scales) + _of_row(pixels, offsets)
     stretched = tf.cast(tf.clip_by_value(values, 0, 255), tf.uint8)
     return tf.reshape(stretched, tf.shape(pixels))
@@ -120,7 +120,7 @@ def equalize(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def _histograms(pixels: tf.Tensor) -> tf.Tensor:
-    """Returns how many pixels of each channel have each value: int32[channels, 256]."""
+    """Returns the number of pixels with each value in each channel: int32[channels, 256]."""
     channels = pixels.shape[2]
     count = channels * _VALUES
     counts = tf.histogram_fixed_width(_numbers(pixels), [0, count - 1], count)
@@ -133,7 +133,7 @@ def _replace(pixels: tf.Tensor, curves: Curves) -> tf.Tensor:
 
 
 def _numbers(pixels: tf.Tensor) -> tf.Tensor:
-    """Returns values with the number of their channel: int32, 256 more for each channel."""
+    """Returns values as int32 plus 256 times the number of their channel."""
     of_channels = tf.range(pixels.shape[2]) * _VALUES
     return tf.cast(_rows(pixels), tf.int32) + _of_row(pixels, of_channels)
 
@@ -144,6 +144,6 @@ def _rows(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def _of_row(pixels: tf.Tensor, of_channels: tf.Tensor) -> tf.Tensor:
-    """Returns a number for each value of a row, from one for each channel."""
-    # Broadcast over rows: over pixels, it takes several times as long.
+    """Returns a number for each value of a row, from a number for each channel."""
+    # Broadcasting over rows, because over pixels it takes several times as long.
     return tf.tile(of_channels, [tf.shape(pixels)[1]])

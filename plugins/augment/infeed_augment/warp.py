@@ -1,4 +1,4 @@
-"""Warps: the base class of transforms that move pixels by a matrix, and the points of targets."""
+"""Warps: the base class of transforms that move pixels and the points of targets by a matrix."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from infeed_server.transforms.base import Drawn
 from infeed_server.transforms.movement import RandomGeometry
 
 Matrix: TypeAlias = "tf.Tensor"
-"""float32[3, 3]: from homogeneous coordinates of the result, x, y and 1, to the picture's. A pixel
-is from its number to the next."""
+"""A float32[3, 3] from homogeneous coordinates of the result, x, y and 1, to the picture's. A pixel
+extends from its number to the next."""
 
 Interpolation = Literal["nearest", "bilinear"]
 
 _TYPES = ("uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
-"""Data types of TensorFlow's operation."""
+"""Data types that TensorFlow's operation supports."""
 
 
 class RandomWarp(RandomGeometry):
-    """A transform by a matrix, which a subclass draws as `matrix`."""
+    """A transform by a matrix that a subclass draws as `matrix`."""
 
     interpolation: Interpolation = "nearest"
-    """How values of a moved picture are chosen. A mask takes the nearest ones."""
+    """How a picture's values are interpolated; a mask uses the nearest values."""
     fill: Annotated[int, Field(ge=0, le=255)] = 0
-    """Value of the pixels that come from outside of the picture."""
+    """Value of pixels from outside the picture."""
 
     @override
     def apply_pixels(
@@ -44,12 +44,12 @@ class RandomWarp(RandomGeometry):
 
 
 def warp(pixels: tf.Tensor, matrix: Matrix, interpolation: Interpolation, fill: float) -> tf.Tensor:
-    """Returns a picture of the same size."""
+    """Returns the moved picture, in the same size."""
     shift = translation(tf.constant([0.5, 0.5]))
-    # The operation counts from pixels' centres.
+    # The operation's coordinates are those of pixel centres.
     of_numbers = product(tf.linalg.inv(shift), matrix, shift)
     coefficients = tf.reshape(of_numbers / of_numbers[2, 2], [9])[:8]
-    # Of uint64, int64 has the same bits.
+    # int64 has the same bits as uint64.
     other = tf.int64 if pixels.dtype in (tf.uint32, tf.uint64) else tf.int32
     kind = pixels.dtype if pixels.dtype.name in _TYPES else other
     if interpolation == "bilinear" and kind.is_integer:
@@ -68,7 +68,7 @@ def warp(pixels: tf.Tensor, matrix: Matrix, interpolation: Interpolation, fill: 
 
 
 def move_points(points: tf.Tensor, matrix: Matrix) -> tf.Tensor:
-    """Returns where points [..., 2] of the picture are in the result."""
+    """Returns the places in the result of points of the picture, [..., 2]."""
     homogeneous = tf.concat([points, tf.ones_like(points[..., :1])], -1)
     moved = tf.reduce_sum(tf.linalg.inv(matrix) * homogeneous[..., tf.newaxis, :], -1)
     return moved[..., :2] / moved[..., 2:]
@@ -86,14 +86,14 @@ def translation(by: tf.Tensor) -> Matrix:
 
 
 def rotation(degrees: tf.Tensor) -> Matrix:
-    """Returns the matrix of a picture that is turned about the origin, counter-clockwise."""
+    """Returns the matrix that rotates a picture about the origin, counter-clockwise."""
     angle = degrees * (math.pi / 180)
     cosine, sine, zero = tf.cos(angle), tf.sin(angle), tf.zeros([])
     return _matrix([cosine, -sine, zero], [sine, cosine, zero])
 
 
 def shear(x: tf.Tensor, y: tf.Tensor) -> Matrix:
-    """Returns the matrix that adds to each coordinate a share of the other one."""
+    """Returns the matrix that adds a share of the other coordinate to each coordinate."""
     one, zero = tf.ones([]), tf.zeros([])
     return _matrix([one, x, zero], [y, one, zero])
 
@@ -105,7 +105,7 @@ def about(point: tf.Tensor, matrix: Matrix) -> Matrix:
 
 def product(*matrices: Matrix) -> Matrix:
     """Returns the product of matrices."""
-    # Not by `@`, whose kernels have different bits.
+    # Without `@`, whose kernels differ in their bits.
     return reduce(lambda a, b: tf.reduce_sum(a[:, :, tf.newaxis] * b, 1), matrices)
 
 

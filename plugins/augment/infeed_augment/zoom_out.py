@@ -1,4 +1,4 @@
-"""Zoom out: the picture at a drawn place of a larger one."""
+"""Zoom out: the picture at a drawn place in a larger one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from infeed_server.transforms.sizes import MAX_PIXELS
 
 
 class RandomZoomOut(RandomGeometry):
-    """Puts the picture at a drawn place of a larger one, whose size is drawn.
+    """Puts the picture at a drawn place in a larger one of drawn size.
 
     Result: type kept; the size varies.
     """
 
     probability: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How often a picture is changed."""
+    """Probability that a picture is changed."""
     scale: Range = (1.0, 4.0)
-    """Range of the larger picture's sides, in those of the picture."""
+    """Range of the factor between the larger picture's sides and the picture's."""
     fill: Annotated[int, Field(ge=0, le=255)] = 0
     """Value of the pixels around the picture."""
 
@@ -35,7 +35,7 @@ class RandomZoomOut(RandomGeometry):
 
     @override
     def draw_shape(self, shape: tf.Tensor, key: Key) -> Drawn:
-        """Returns the size of the larger picture, and the upper left corner of the picture."""
+        """Returns the size of the larger picture, and the picture's upper left corner in it."""
         chance, share, x, y = tf.unstack(tf.random.stateless_uniform([4], key))
         low, high = self.scale
         factor = tf.where(chance < self.probability, low + (high - low) * share, 1.0)
@@ -50,7 +50,7 @@ class RandomZoomOut(RandomGeometry):
         self, pixels: tf.Tensor, drawn: Drawn, *, nearest: bool = False, fill: float | None = None
     ) -> tf.Tensor:
         size = tf.stack([drawn["height"], drawn["width"]])
-        problem = f"{self.name}: field {self.field} has a result of more than {MAX_PIXELS} pixels:"
+        problem = f"{self.name}: field {self.field} would have more than {MAX_PIXELS} pixels:"
         count = tf.reduce_prod(tf.cast(size, tf.int64))
         with tf.control_dependencies(require_at_run_time(count <= MAX_PIXELS, problem, size)):
             before = tf.stack([drawn["y"], drawn["x"]])

@@ -1,1 +1,1 @@
-"""Formats of data sets: one folder for each, with its source and its part of `infeed init`."""
+"""Formats of data sets: a folder for each, with its source and its part of `infeed init`."""

@@ -1,4 +1,4 @@
-"""Fields of sources, whose arrays may vary in size."""
+"""Fields of sources with arrays that may vary in size."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from infeed_server.sources.base import Columns, Sample, Source
 from infeed_server.sources.places import Indices, Places
 
 Decode = Callable[[bytes], Any]
-"""Decodes a value. Raises `ValueError`, whose message continues "its field x ..."."""
+"""A function that decodes a value. Raises `ValueError`; its message continues "its field x ..."."""
 
 
 class ColumnSource(Source):
-    """A source of fields. Arrays whose size varies are columns of serialized tensors."""
+    """A source of fields. Arrays of varying size become columns of serialized tensors."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ColumnSource(Source):
         self.fields = fields
 
     def to_columns(self, columns: Columns) -> Columns:
-        """Returns what was read, with arrays that vary as serialized tensors."""
+        """Returns the columns as read, with varying arrays as serialized tensors."""
         for field in self.fields:
             if field.varies:
                 arrays, dtype = columns[field.name], tensor_spec(field).dtype
@@ -52,7 +52,7 @@ class ColumnSource(Source):
         samples: Iterable[Mapping[str, bytes]],
         decoders: Mapping[str, Decode],
     ) -> Columns:
-        """Returns the columns of samples from the bytes of their fields. Raises `SampleError`."""
+        """Decodes the columns of samples from the bytes of their fields. Raises `SampleError`."""
         builder = ColumnBuilder(self.fields, len(indices))
         for row, (index, sample) in enumerate(zip(indices.tolist(), samples, strict=True)):
             arrays = {}
@@ -69,7 +69,7 @@ class ColumnSource(Source):
 
 
 def tensor_spec(field: Field) -> tf.TensorSpec:
-    """Returns the type and the shape of a field."""
+    """Returns the type and shape of a field."""
     dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
     return tf.TensorSpec(field.shape, dtype)
 

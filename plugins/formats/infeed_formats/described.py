@@ -23,7 +23,7 @@ Message = TypeVar("Message", bound=BaseModel)
 
 
 def read_description(path: str, model: type[Message], writer: str) -> Message:
-    """Reads a JSON file as `writer` writes it. Raises `SourceError`."""
+    """Reads a JSON file in the form that `writer` writes. Raises `SourceError`."""
     try:
         return model.model_validate_json(read_bytes(path))
     except SourceError as error:

@@ -1,4 +1,4 @@
-"""Elements: their values by field name, the fields that they share, and columns of these fields.
+"""Elements: their values by field name, the fields that they share, and the fields' columns.
 
 A field holds a row of fixed shape for each element, or an array of varying shape.
 """
@@ -36,7 +36,7 @@ class Example(NamedTuple):
 def read_good(
     indices: Iterable[int], read: Callable[[int], Result], *bad: type[Exception]
 ) -> list[Result]:
-    """Returns the samples that can be read; those that raise a `bad` error are left out. Raises the
+    """Returns the samples that can be read, without those that raise a `bad` error. Raises the
     first error if all are bad."""
     found: list[Result] = []
     errors: list[Exception] = []
@@ -62,7 +62,7 @@ def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]
     names = names or getattr(element, "_fields", None) or tuple(map(str, range(len(element))))
     if len(names) != len(element):
         raise UnfitError(
-            f"has {len(element)} parts, and names has {len(names)}: {', '.join(names)}"
+            f"has {len(element)} parts, but names has {len(names)}: {', '.join(names)}"
         )
     if not element:
         raise UnfitError("is empty")
@@ -70,7 +70,7 @@ def split(element: Any, names: Sequence[str] | None = None) -> Mapping[str, Any]
 
 
 def to_values(parts: Mapping[str, Any]) -> dict[str, Value]:
-    """Returns the values of an element as arrays. Raises as `to_value` does."""
+    """Returns the values of an element as arrays. Raises the errors of `to_value`."""
     values = {}
     for name, part in parts.items():
         try:
@@ -86,9 +86,9 @@ def infer_fields(examples: Sequence[Example]) -> tuple[Field, ...]:
     for other in others:
         if other.values.keys() != first.values.keys():
             raise UnfitError(
-                f"{first.number} has the fields {', '.join(first.values)}, and element "
-                f"{other.number} has {', '.join(other.values)}; declare those that all have with "
-                "fields: ..."
+                f"{first.number} has the fields {', '.join(first.values)}, but element "
+                f"{other.number} has {', '.join(other.values)}; declare the fields that all have "
+                "with fields: ..."
             )
     return tuple(_infer_field(name, examples) for name in first.values)
 
@@ -112,8 +112,8 @@ def _infer_field(name: str, examples: Sequence[Example]) -> Field:
         joined = _join(found, other)
         if joined is None or len(shape) != other.array.ndim:
             raise UnfitError(
-                f"{number} has the field {name!r} as {first}, and element {other_number} as "
-                f"{other}; all must have one data type and number of dimensions"
+                f"{number} has the field {name!r} as {first}, but element {other_number} as "
+                f"{other}; all must have the same data type and number of dimensions"
             )
         found = joined
         sizes = zip(shape, other.array.shape, strict=True)
@@ -159,7 +159,7 @@ class ColumnBuilder:
 def fit_parts(
     parts: Mapping[str, Any], fields: Sequence[Field], *, allow_others: bool = False
 ) -> dict[str, Array]:
-    """Returns the arrays of the fields. Raises `UnfitError`, also for others unless allowed."""
+    """Returns the arrays of the fields. Raises `UnfitError`, even for others unless allowed."""
     if not allow_others and len(parts) > len(fields):
         known = [field.name for field in fields]
         other = next(name for name in parts if name not in known)

@@ -1,6 +1,6 @@
-"""The cache of indexes of data files on disk: validated when loaded, replaced atomically.
+"""Disk cache for the indexes of data files: validated when loaded, replaced atomically.
 
-An index is in the folder `directory`, else beside the data, else in the user's cache.
+An index is in the folder `directory` if given, else beside the data, else in the user's cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from infeed_server.storage.stamp import FileStamp
 _log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-"""An index as it is stored."""
+"""An index in its stored form."""
 
 Index = TypeVar("Index")
 """The index of one file."""
@@ -45,10 +45,10 @@ def load_index(
     *,
     checked: bool = False,
 ) -> Index | None:
-    """Loads the index of this version of the file; None without a valid one. `version` is the
+    """Loads the index of this version of the file; None if there is no valid one. `version` is the
     format's, and `decode` returns None, or raises, for arrays that do not index the file. With
-    `checked`, reads detect a record that the index does not match: then an index copied together
-    with its object is valid despite another time and etag."""
+    `checked`, reads detect a record that the index does not match, so an index copied together with
+    its object is valid despite another time and etag."""
     key = _key(version, stamp)
     loaded = (_load(str(one), key, decode) for one in _candidates(path, directory))
     found = next((index for index in loaded if index is not None), None)
@@ -58,8 +58,8 @@ def load_index(
 
 
 def packed_index(version: str, arrays: Arrays, size: int) -> bytes:
-    """Returns the index of a file that is written once and complete. The index is valid for the
-    file's size alone, at any time and in any store: each read checks the record's CRC."""
+    """Returns the index of a file that is written once and complete. It is valid for the file's
+    size at any time and in any store, since each read checks the record's CRC."""
     out = io.BytesIO()
     stored: dict[str, Any] = {"stamp": np.array([version, str(size)]), **arrays}
     np.savez(out, **stored)
@@ -69,7 +69,7 @@ def packed_index(version: str, arrays: Arrays, size: int) -> bytes:
 def store_index(
     path: str, stamp: FileStamp, version: str, arrays: Arrays, directory: str | None = None
 ) -> None:
-    """Stores an index, or logs that it cannot be kept. Raises `SourceError` for the `directory`."""
+    """Stores an index, or logs that it cannot. Raises `SourceError` for the `directory`."""
     stored: dict[str, Any] = {"stamp": _key(version, stamp), **arrays}
     write = partial(np.savez, **stored)
     candidates = _candidates(path, directory)
@@ -91,7 +91,7 @@ def store_index(
 def _candidates(path: str, directory: str | None) -> list[Path]:
     """Returns the files that may hold the index of this data file, in order of preference."""
     name = Path(path.rpartition("/")[2] + INDEX_SUFFIX)
-    # In a shared folder, a hash distinguishes data files of the same name.
+    # In a shared folder, a hash distinguishes data files with the same name.
     shared = f"{hashlib.sha256(path.encode()).hexdigest()[:16]}-{name}"
     if directory is not None:
         return [Path(directory) / shared]
@@ -116,5 +116,5 @@ def _load(
             if not np.array_equal(file["stamp"][:known], key[:known]):
                 return None
             return decode({name: file[name] for name in file.files})
-    except Exception:  # noqa: BLE001 - NumPy and zipfile raise many for a byte that changed
+    except Exception:  # noqa: BLE001 - NumPy and zipfile raise many kinds for a changed byte
         return None

@@ -23,10 +23,10 @@ _Index_co = TypeVar("_Index_co", covariant=True)
 
 
 class IndexFormat(Protocol, Generic[_Index_co]):
-    """The indexing of files of one format. An index is a named tuple of arrays, or None."""
+    """The indexing of one file format. An index is a named tuple of arrays, or None."""
 
     version: str
-    """A text unique to the format; it changes when the arrays of the index do."""
+    """A text unique to the format; it changes whenever the index's arrays do."""
 
     checked: bool
     """Whether reads detect a record that the index does not match."""
@@ -38,8 +38,8 @@ class IndexFormat(Protocol, Generic[_Index_co]):
         `SourceError`."""
 
     def decode(self, arrays: Arrays, size: int) -> _Index_co | None:
-        """Returns the stored index of a file with `size` bytes. Returns None, or raises, for arrays
-        that are not such an index or are incomplete."""
+        """Returns the stored index of a file with `size` bytes. Returns None or raises for arrays
+        that are no such index or are incomplete."""
 
 
 def index_files(
@@ -50,8 +50,8 @@ def index_files(
     *,
     rebuild: bool = False,
 ) -> Iterator[tuple[StoredFile, Index, bool]]:
-    """Yields each file with its index, and whether the cache had it. `directory` replaces the
-    data's own folder as the cache. Raises `SourceError`."""
+    """Yields each file with its index and whether the cache had it. `directory` replaces the data's
+    own folder as the cache. Raises `SourceError`."""
     ends = np.cumsum([file.stamp.size for file in files], dtype=np.int64).tolist()
     report = _limited(progress, ends[-1])
     for file, end in zip(files, ends, strict=True):

@@ -1,4 +1,4 @@
-"""Values of elements as arrays: NumPy arrays, Python's numbers, text and bytes, and lists."""
+"""Values of elements as arrays, from NumPy arrays, Python's numbers, text, bytes and lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONVERSIONS = {
     "uint": ("int", "uint", "float", "bfloat"),
     "float": ("float", "bfloat"),
 }
-"""Kind of a Python number → kinds of data types that it can become."""
+"""Kind of a Python number → kinds of data types that can represent it."""
 
 
 _CONVERT = {
@@ -23,18 +23,18 @@ _CONVERT = {
     "m": "convert it: .astype('int64'), in its unit",
     "c": "make arrays of .real and .imag",
     "f": "convert it: .astype('float64')",
-    "V": "for bfloat16, NumPy saves only bytes: convert it first, .astype('float32')",
+    "V": "NumPy saves bfloat16 as bare bytes; convert it first: .astype('float32')",
 }
 """Kind of a NumPy data type that cannot be served → what to serve instead."""
 
 
 class UnfitError(ValueError):
-    """A value or an element that cannot be served; the message continues "element 3 ..."."""
+    """A value or element that cannot be served; the message continues "element 3 ..."."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the elements; its shape has None for a size that varies."""
+    """A field of the elements; None in its shape is a varying size."""
 
     name: str
     data_type: str
@@ -50,7 +50,7 @@ class Field:
         )
 
     def empty(self, rows: int) -> Array:
-        """Returns an array for a number of values; arrays that vary are its objects."""
+        """Returns an array for a number of values; varying arrays become its objects."""
         if self.varies:
             return np.empty(rows, object)
         return np.empty((rows, *self.shape), numpy_dtype(self.data_type))  # type: ignore[arg-type]
@@ -60,14 +60,14 @@ class Field:
 
 
 class Value(NamedTuple):
-    """A value as an array, of `bytes` for text; `is_typed`: its data type is NumPy's."""
+    """A value as an array, with text as `bytes`; `is_typed` if its data type is NumPy's own."""
 
     array: Array
     is_typed: bool
 
     @property
     def data_type(self) -> str | None:
-        """None for an empty list, which could be of any type."""
+        """None for an empty list, which can have any type."""
         if not self.is_typed and not self.array.size:
             return None
         return BYTES if self.array.dtype == object else self.array.dtype.name
@@ -92,7 +92,7 @@ def is_convertible(data_type: str, target: str) -> bool:
 
 
 def to_value(value: Any) -> Value:
-    """Returns a value as an array. Raises `UnfitError`, and all that its `__array__` raises."""
+    """Returns a value as an array. Raises `UnfitError`, and any error of its `__array__`."""
     if isinstance(value, str | bytes | bytearray | memoryview):
         text = np.empty((), object)
         text[()] = _to_bytes(value)
@@ -115,7 +115,7 @@ def to_value(value: Any) -> Value:
 
 
 def check_data_type(array: Array) -> None:
-    """Raises `UnfitError` for an array that does not hold numbers that can be served."""
+    """Raises `UnfitError` for an array without numbers that can be served."""
     if array.dtype.name not in DATA_TYPES:
         known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
         remedy = "make an array of each part" if array.dtype.names else _CONVERT[array.dtype.kind]
@@ -126,7 +126,7 @@ def check_data_type(array: Array) -> None:
 
 
 def fit(value: Any, field: Field) -> Array:
-    """Returns a value as an array of its field's data type and shape. Raises as `to_value` does."""
+    """Returns a value with its field's data type and shape. Raises the errors of `to_value`."""
     found = to_value(value)
     array = found.array
     if found.data_type != field.data_type:
@@ -148,7 +148,7 @@ def _is_array(value: Any) -> bool:
 def _from_list(value: Any) -> Array:
     try:
         array = np.asarray(value)
-        # NumPy turns values beside text into text, and cuts trailing zeros from bytes.
+        # NumPy turns values beside text into text, and strips trailing zeros from bytes.
         if array.dtype.kind in "SUO":
             array = np.array(value, object)
     except ValueError:
@@ -179,12 +179,12 @@ def _to_bytes(item: Any) -> bytes:
     if isinstance(item, bytes | bytearray | memoryview):
         return bytes(item)
     if isinstance(item, int):
-        raise UnfitError(f"has the integer {item}, which exceeds 64 bits or stands beside text")
+        raise UnfitError(f"has the integer {item}, which exceeds 64 bits or is beside text")
     raise UnfitError(f"holds a {type(item).__name__}, which is neither a number, text nor bytes")
 
 
 def _convert(value: Value, field: Field) -> Array:
-    """Converts Python numbers to the field's data type, if its range has them."""
+    """Converts Python numbers to the field's data type, if they are in its range."""
     target = numpy_dtype(field.data_type)
     if value.data_type is None:
         return np.empty(value.array.shape, target)

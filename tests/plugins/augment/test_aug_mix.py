@@ -97,5 +97,5 @@ def test_a_target_is_refused(target: Any) -> None:
     transform, size = AugMix(field="x").numbered(0), tf.constant([60, 80])
     drawn = transform.draw_shape(size, tf.constant([1, 2], tf.int64))
     sample = {"t": tf.zeros([60, 80], tf.uint8) if isinstance(target, Mask) else tf.zeros([1, 4])}
-    with pytest.raises(ConfigError, match="no target of 'x' can move along; take rand_augment"):
+    with pytest.raises(ConfigError, match="targets of 'x' cannot move along; use rand_augment"):
         target.move(sample, "t", Moved(transform, drawn, size, size))

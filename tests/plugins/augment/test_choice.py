@@ -102,20 +102,20 @@ def test_a_function_of_the_user_is_found_and_identified(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_chosen_is_refused(spec: Any) -> None:
-    with pytest.raises(ValidationError, match="cache cannot be applied to some samples"):
+    with pytest.raises(ValidationError, match="cache cannot apply to only some samples"):
         parse({"random_apply": {"transform": "cache"}})
-    with pytest.raises(ValidationError, match="a function in Python cannot be applied"):
+    with pytest.raises(ValidationError, match="a Python function cannot apply"):
         parse({"random_apply": {"transform": {"map": {"function": "a:b", "python": True}}}})
-    with pytest.raises(ValidationError, match="1 weights, and 2 transforms"):
+    with pytest.raises(ValidationError, match="1 weights for 2 transforms"):
         OneOf(transforms=(Invert(field="x"), Invert(field="x")), weights=(1.0,))
     with pytest.raises(ConfigError, match=r"random_apply: names, types .* x: float32\[8, 8, 3\]"):
         spec(
             RandomApply(transform=Cast(field="x", dtype="float32")),
             {"x": tf.TensorSpec([8, 8, 3], tf.uint8)},
         )
-    with pytest.raises(ValidationError, match="random_crop cannot be applied to some samples"):
+    with pytest.raises(ValidationError, match="random_crop cannot apply to only some samples"):
         RandomApply(transform=RandomCrop(field="x", size=(2, 2)))
-    with pytest.raises(ValidationError, match="moves x and y; make a choice for each"):
+    with pytest.raises(ValidationError, match="moves x and y; give each its own choice"):
         RandomApply(transform=tuple(RandomFlipLeftRight(field=field) for field in ("x", "y")))
 
 

@@ -42,8 +42,8 @@ def test_parts_have_names(element: Any, names: Any, parts: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("element", "names", "message"),
     [
-        ((1, 2, 3), ("a", "b"), "has 3 parts, and names has 2: a, b"),
-        (1, ("a", "b"), "has 1 parts, and names has 2: a, b"),
+        ((1, 2, 3), ("a", "b"), "has 3 parts, but names has 2: a, b"),
+        (1, ("a", "b"), "has 1 parts, but names has 2: a, b"),
         ({"a": 1}, ("b",), r"is a dict with its own names \(a\); leave out names"),
         ({1: 1}, None, "is a dict with the key 1; field names must be text"),
         ({"": 1}, None, "is a dict with the key ''"),
@@ -84,13 +84,13 @@ def test_field_fits_all_examples(values: list[Any], field: str) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([np.int32(1), np.int64(2)], r"^0 has the field 'x' as int32\[\], and element 1 as int64"),
+        ([np.int32(1), np.int64(2)], r"^0 has the field 'x' as int32\[\], but element 1 as int64"),
         ([np.int32(1), 0.5], "data type"),
-        ([1, "a"], r"as int64\[\], and element 1 as bytes\[\]; all must have one data type"),
-        ([True, 1], "one data type"),
+        ([1, "a"], r"as int64\[\], but element 1 as bytes\[\]; all must have the same data"),
+        ([True, 1], "same data type"),
         ([np.zeros(3), np.zeros((1, 3))], "number of dimensions"),
         ([[1], 1], "number of dimensions"),
-        ([1, np.int64(1), np.uint8(1)], "as int64.*uint8.*; all must have one data type"),
+        ([1, np.int64(1), np.uint8(1)], "as int64.*uint8.*; all must have the same data"),
         ([[], []], "like the other elements examined; declare its type"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Annotations of images: boxes from COCO JSON and YOLO text files, masks in a folder."""
+"""Annotations of images: boxes from COCO JSON and YOLO text files, and masks in a folder."""

@@ -1,4 +1,4 @@
-"""COCO JSON: boxes, categories and key points of the images that the file lists."""
+"""COCO JSON: the boxes, categories and key points of images."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Annotation(TypedDict):
 
 
 class _Content(TypedDict):
-    """The parts of a file that are read."""
+    """The parts of a file that infeed reads."""
 
     images: list[_Image]
     categories: list[_Category]
@@ -70,8 +70,8 @@ _CONTENT = TypeAdapter(_Content)
 class CocoLabels(LabelsDefinition):
     """Boxes from COCO JSON: `{coco: instances_train.json}`.
 
-    Fields, with a row for each annotation: `boxes`, float32 of two corners in pixels; `label`,
-    int64, the category's number in the order of the ids; `iscrowd`; `keypoints`, if there are any.
+    Fields with a row for each annotation: `boxes`, float32 corners in pixels; `label`, int64, the
+    category's place in the order of ids; `iscrowd`; and `keypoints`, if there are any.
     """
 
     coco: PathString
@@ -190,7 +190,7 @@ def _problem(
 
 
 def _with_area(path: str, annotations: _Items) -> _Items:
-    """Returns the annotations whose box has an area: even COCO's own files have empty boxes."""
+    """Returns the annotations whose box has an area, as even COCO's own files have empty boxes."""
     kept = [one for one in annotations if min(one["bbox"][2:]) > 0]
     if len(kept) < len(annotations):
         ids = [str(one.get("id")) for one in annotations if min(one["bbox"][2:]) == 0]
@@ -216,7 +216,7 @@ def _keypoints(path: str, annotations: _Items) -> dict[str, npt.NDArray[Any]]:
     lengths = {len(one) for one in points} - {0}
     if len(lengths) > 1 or next(iter(lengths)) % 3:
         raise SourceError(
-            f"{path}: keypoints have {sorted(lengths)} numbers; all need one 3 x n", file=path
+            f"{path}: keypoints have {sorted(lengths)} numbers; all need the same 3 x n", file=path
         )
     length = lengths.pop()
     flat = [*chain.from_iterable(one or [0] * length for one in points)]

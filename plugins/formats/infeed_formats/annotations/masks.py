@@ -1,4 +1,4 @@
-"""Masks in a folder: a PNG for each image, whose pixels are class numbers."""
+"""Masks in a folder: a PNG for each image, with class numbers as pixels."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class MaskLabels(LabelsDefinition):
     """Masks from a folder: `{masks: annotations}`.
 
     Field: `mask`, the encoded PNG at the image's relative path, for `decode_image` with
-    `channels: 1`. It has at most 8 bits of grey, or a palette; each pixel decodes to the stored
-    number, so neither palette colours nor greys of fewer bits are scaled.
+    `channels: 1`. It must have at most 8 bits of grey, or a palette. Each pixel decodes to the
+    stored number: palette colours are not used, and greys of fewer bits are not scaled.
     """
 
     masks: PathString
@@ -46,7 +46,7 @@ class MaskLabels(LabelsDefinition):
 
     @override
     def read(self, listing: ImageListing) -> _Masks:
-        """Lists the masks of the images. Raises `SourceError` if no image has one or one is
+        """Lists the masks of the images. Raises `SourceError` if no image has a mask or a mask is
         not a PNG."""
         masks = list_images(absolute_path(self.masks))
         by_stem = {posixpath.splitext(file.path)[0]: file for file in masks.images}
@@ -117,8 +117,8 @@ def _problem(content: bytes) -> str:
 
 
 def with_indices(content: bytes) -> bytes:
-    """Returns a PNG whose palette, if it has one, maps each index to the same grey. Greys of fewer
-    than 8 bits get such a palette: otherwise decoding would scale them to 255."""
+    """Returns a PNG whose palette, if any, maps each index to the grey of that value. Greys of less
+    than 8 bits get such a palette, or decoding would scale them to 255."""
     if not content.startswith(_SIGNATURE) or len(content) < _HEADER:
         return content
     place, parts = len(_SIGNATURE), [_SIGNATURE]

@@ -22,7 +22,7 @@ from infeed_server.storage.files import abbreviate
 
 
 class RowFields(ImageFields):
-    """The rows of each image, kept as bytes until `parse` because their number varies."""
+    """The rows of each image, kept as bytes until `parse` since their number varies."""
 
     parsed = False
 
@@ -37,8 +37,8 @@ class RowFields(ImageFields):
         missing: Collection[int] = (),
         table: str = "",
     ) -> None:
-        """Takes the image number of each row in `images`, and the number of images in `count`.
-        `boxes` are two corners, in pixels or `normalized`."""
+        """`images` has the image number of each row, and `count` is the number of images. `boxes`
+        are corners, in pixels or `normalized`."""
         order = np.argsort(images, kind="stable")
         self._fields = {name: rows[order] for name, rows in fields.items()}
         self._begins = np.searchsorted(images[order], np.arange(count + 1))
@@ -98,7 +98,7 @@ class RowFields(ImageFields):
 
     @property
     def most(self) -> int:
-        """The largest number of rows of an image."""
+        """The largest number of rows in an image."""
         return int(np.diff(self._begins).max(initial=0))
 
     def _rows(self, index: int) -> slice:

@@ -1,4 +1,4 @@
-"""YOLO text files: one for each image, with a line for each box."""
+"""YOLO text files, one for each image, with a line for each box."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from infeed_server.storage.files import (
 log = logging.getLogger(__name__)
 
 _READ_THREADS = 16
-"""Threads that read text files: each file costs a round trip on a shared file system."""
+"""Threads that read text files; each file costs a round trip on a shared file system."""
 
 
 _MOST = 10**9
@@ -41,8 +41,8 @@ _MOST = 10**9
 class YoloLabels(LabelsDefinition):
     """Boxes from YOLO text files: `{yolo: labels/train, names: data.yaml}`.
 
-    Fields, with a row for each line: `boxes`, float32 of two corners as shares of the picture's
-    width and height, and `label`, int64. An image without a text file has no boxes.
+    Fields with a row for each line: `boxes`, float32 corners as shares of the picture's width and
+    height, and `label`, int64. An image without a text file has no boxes.
     """
 
     yolo: PathString

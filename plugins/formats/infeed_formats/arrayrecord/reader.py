@@ -24,7 +24,7 @@ from infeed_server.storage.handles import FileHandlePool
 from infeed_server.storage.stamp import StoredFile
 
 RECORD_COLUMN = "record"
-"""The only column, and the only field without `features`: the bytes of a record."""
+"""The only column, and without `features` the only field: the bytes of a record."""
 
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 """The options of a reader: it reads only the requested records."""
@@ -35,11 +35,11 @@ _LARGE_RECORD = 16 << 10
 """Bytes. Larger records are read one by one: the library's threads would cost more."""
 
 _SYSTEM_CALL_FAILED = "() failed: "
-"""A part of the library's messages about failed system calls, but not about a file's content."""
+"""A part of the library's messages about failed system calls; those about content lack it."""
 
 
 class RecordFile(NamedTuple):
-    """One file, as it was opened at start."""
+    """One file as opened at start."""
 
     file: StoredFile
     records: int
@@ -49,7 +49,7 @@ class RecordFile(NamedTuple):
 
     @property
     def group_size(self) -> int:
-        """The number of records that were compressed together; 1 if the file does not state it."""
+        """The number of records compressed together; 1 if the file does not state it."""
         match = re.search(r"group_size:(\d+)", self.writer_options)
         return int(match[1]) if match else 1
 
@@ -128,7 +128,7 @@ class ArrayRecordReader(Source):
         """Returns the records in the order of `indices`. Raises `SourceError` for an unreadable,
         damaged or changed file."""
         records = np.empty(len(indices), object)
-        # Sorted, so that records of one group are read together.
+        # Sorted to read records of one group together.
         slots = np.argsort(indices, kind="stable")
         numbers = self._records.files_of(indices[slots])
         for number in np.unique(numbers).tolist():

@@ -30,7 +30,7 @@ _OPENED_AT_ONCE = 16
 """Files opened concurrently at start, to hide a file system's latency."""
 
 _TAIL_BYTES, _TAIL_BYTES_PER_RECORD = 3 << 16, 32
-"""Bytes at a file's end that hold more than the footer, with the offset and size of each group of
+"""Bytes at a file's end that surely contain the footer, with the offset and size of each group of
 records, and the 64 KiB blocks around it."""
 
 
@@ -51,9 +51,9 @@ class ArrayRecordSource(FilesDefinition):
         for path in [value] if isinstance(value, str) else value:
             if is_remote(path):
                 raise ValueError(
-                    f"{path!r} is in a store, and ArrayRecord's library reads local files only; "
-                    "copy the files to this host, or store them as TFRecords, with infeed pack "
-                    "COPY STORE, and use tfrecord"
+                    f"{path!r} is in a store, but ArrayRecord's library reads only local files; "
+                    "copy the files to this host, or store them as TFRecords with infeed pack COPY "
+                    "STORE and use tfrecord"
                 )
         return value
 

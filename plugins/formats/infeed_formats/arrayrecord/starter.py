@@ -1,4 +1,4 @@
-"""ArrayRecords of tf.train.Example: the drafts of pipelines for them."""
+"""Drafts of pipelines for ArrayRecords of tf.train.Example."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ from infeed_server.storage.stamp import FileStamp
 _HASH_BLOCK = 8 << 20
 """Bytes hashed between two calls of the progress callback."""
 _MAX_LOADED = 64 << 20
-"""Maximum bytes of a .npy kept in memory: a larger limit saves system calls for small rows."""
+"""Maximum bytes of a .npy kept in memory; a larger limit saves system calls for small rows."""
 _MAX_HEADER = 16 << 10
-"""Bytes at the start of a .npy that hold its header: NumPy refuses one over 10,000 bytes."""
+"""Bytes at the start of a .npy that hold its header; NumPy refuses one over 10,000 bytes."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class StoredArray:
         return rows
 
     def _read(self, indices: Indices) -> Array:
-        """Reads the file: reading the mapping of a shortened file would end the process."""
+        """Reads from the file, as reading the mapping of a shortened file would end the process."""
         assert self.mapped is not None
         rows = np.empty((len(indices), *self.array.shape[1:]), self.array.dtype)
         size = self.array.nbytes // len(self.array)

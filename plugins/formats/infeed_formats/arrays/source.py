@@ -33,7 +33,7 @@ _IN_MEMORY = "<memory>"
 
 
 class ArraysSource(IndexedDefinition):
-    """Arrays of the same length, each a field."""
+    """Arrays of the same length; each becomes a field."""
 
     kind: ClassVar[str] = "arrays"
 
@@ -77,7 +77,7 @@ class ArraysSource(IndexedDefinition):
         return ArrayReader({field: arrays[name] for field, name in fields.items()})
 
     def _open(self, progress: ProgressCallback | None) -> dict[str, StoredArray]:
-        """Opens the arrays by their names."""
+        """Returns the opened arrays by name."""
         if isinstance(self.arrays, dict):
             return {name: _open_one(name, value, progress) for name, value in self.arrays.items()}
         path = _expand_one(self.arrays)

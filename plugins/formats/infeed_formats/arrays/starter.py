@@ -1,4 +1,4 @@
-"""Arrays: the drafts of pipelines for `.npz` and `.npy` files."""
+"""Drafts of pipelines for arrays in `.npz` and `.npy` files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from infeed_tools.init.listing import Files, pipeline_name, relative, role, spre
 
 
 def _arrays(data: Files) -> Iterator[Draft]:
-    """Yields the draft for a `.npz` or `.npy` files, or one for each part that array names end
-    with, as in `x_train`."""
+    """Yields the draft for a `.npz` or for `.npy` files, or one for each part named in the arrays'
+    names, as in `x_train`."""
     first = data.files[0]
     files = {posixpath.basename(file)[:-4]: file for file in data.files}
     is_npz = first.lower().endswith(".npz")

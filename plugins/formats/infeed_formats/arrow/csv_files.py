@@ -21,10 +21,10 @@ from infeed_server.storage.stamp import StoredFile
 
 _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 _TEXT = r"^[+-]?(0[0-9]|[0-9]{19}|[^-+0-9.])"
-"""Text that a cast would turn into a float64: a code such as 007, an integer beyond int64, nan."""
+"""Text that a cast would turn into a float64: codes such as 007, integers beyond int64, nan."""
 
 _Columns = str | Annotated[list[str], Field(min_length=1)]
-"""A column, or several that become one array."""
+"""One column, or several that become one array."""
 
 
 class CsvSource(FilesDefinition):
@@ -33,10 +33,10 @@ class CsvSource(FilesDefinition):
     kind: ClassVar[str] = "csv"
 
     csv: Paths
-    """CSV files, in UTF-8 and with commas: a path, a glob, or a list of them."""
+    """CSV files in UTF-8, with commas: a path, a glob, or a list of them."""
     columns: ColumnNames | Annotated[dict[str, _Columns], Field(min_length=1)] | None = None
-    """Columns to serve, each a field; or fields by name, each a column, or a list of columns as in
-    `{x: [width, height], label: species}`, which become one array; by default each column."""
+    """Columns to serve, each as a field. Or fields by name, each a column or a list of columns that
+    become one array, as in `{x: [width, height], label: species}`; by default every column."""
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> CsvRows:  # noqa: ARG002
         """Reads the files. Raises `SourceError` and `MissingExtraError`."""
@@ -102,7 +102,7 @@ def _read_texts(path: str, content: bytes) -> Any:
             arrow.BufferReader(content), parse_options=parse, convert_options=convert
         )
     except arrow.ArrowInvalid as error:
-        text = f"{path}: not a UTF-8 CSV with equally many cells in each line: {one_line(error)}"
+        text = f"{path}: not a UTF-8 CSV with equal numbers of cells per line: {one_line(error)}"
         raise SourceError(f"{text}; write it again", file=path) from error
     counted = [str(number) for number in range(len(names))]
     if names != counted and all(map(_NUMBER.fullmatch, names)):
@@ -116,7 +116,7 @@ def _names(value: _Columns) -> list[str]:
 
 
 def _type_of(table: Any, value: _Columns) -> Any:
-    """Returns the Arrow type that all cells of the columns share, or why there is none."""
+    """Returns the Arrow type that all cells of the columns share, or the reason why none exists."""
     arrow, names = pyarrow(), _names(value)
     if "" in names:
         return "without a name, such as an index of pandas"
@@ -132,7 +132,7 @@ def _type_of(table: Any, value: _Columns) -> Any:
 
 
 def _has_type(texts: Any, kind: Any) -> bool:
-    """Returns whether texts are values of an Arrow type. Integers have no leading zeros: a code
+    """Returns whether texts are values of an Arrow type. Integers have no leading zeros, so a code
     such as 007 is not one."""
     arrow = pyarrow()
     try:
@@ -147,7 +147,7 @@ def _has_type(texts: Any, kind: Any) -> bool:
 
 
 def _refuse_losses(path: str, table: Any, value: _Columns, kind: Any) -> None:
-    """Raises `SourceError` for cells that would change value in the columns' type: large integers
+    """Raises `SourceError` for cells whose value would change in the columns' type: large integers
     among fractions, and numbers among truth values."""
     arrow = pyarrow()
     cell = kind if isinstance(value, str) else getattr(kind, "value_type", None)

@@ -41,8 +41,8 @@ def pyarrow() -> Any:
 
 @contextmanager
 def decoding(path: str, what: str) -> Iterator[None]:
-    """Turns the many errors that PyArrow raises for changed bytes into a `SourceError` that says
-    `what` of the file cannot be read."""
+    """Turns the many errors that PyArrow raises for changed bytes into a `SourceError`, which names
+    `what` cannot be read in the file."""
     try:
         yield
     except InfeedError:
@@ -69,8 +69,8 @@ def column_types(schema: Any) -> dict[str, Any]:
 
 
 def field_of(name: str, kind: Any) -> Field | None:
-    """Returns the field for an Arrow type; None for a type that cannot be served, and for a text,
-    which explains why there is no type."""
+    """Returns the field for an Arrow type; None for a type that cannot be served, and for a text
+    that explains why there is no type."""
     plain = None if isinstance(kind, str) else plain_type(kind)
     if plain is None:
         return None
@@ -115,7 +115,7 @@ def to_rows(array: Any, field: Field) -> Array:
 
 
 def _dense(array: Any) -> Array:
-    """Returns an array of a plain type as a NumPy array. Raises `UnfitError` for a null, and for
+    """Returns an array of a plain type as a NumPy array. Raises `UnfitError` for a null or for
     lists of different lengths."""
     if array.null_count:
         raise UnfitError("contains a null")
@@ -130,7 +130,7 @@ def _dense(array: Any) -> Array:
 
 
 def plain_type(kind: Any) -> Any:
-    """Returns the type that values are converted to: numbers, bytes, and lists of them; None if
+    """Returns the type to which values are converted: numbers, bytes, or lists of them; None if
     they cannot be served."""
     arrow, types = pyarrow(), pyarrow().types
     if _is_list(kind):

@@ -17,15 +17,15 @@ from infeed_server.storage.stamp import StoredFile
 
 _MAGIC = b"PAR1"
 _TAIL = 8
-"""Bytes after the footer: its length, and the magic."""
+"""Bytes after the footer: its length and the magic."""
 _FIRST_READ = 64 << 10
-"""Bytes at a file's end that one read returns: enough for most footers."""
+"""Bytes at a file's end that the first read returns, enough for most footers."""
 _FILES_AT_ONCE = 64
 
 
 def read_footers(ranges: RangeReader) -> Iterator[tuple[bytes, Any]]:
-    """Yields the bytes of each file's footer, read concurrently, and PyArrow's parse of them.
-    Raises `SourceError`."""
+    """Yields the bytes of each file's footer, and PyArrow's parse of them; reads footers
+    concurrently. Raises `SourceError`."""
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         ends = pool.map(partial(_read_end, ranges), range(len(ranges.files)))
         for file, end in zip(ranges.files, ends, strict=True):
@@ -51,7 +51,7 @@ def _footer_bytes(file: StoredFile, end: bytes) -> int:
         raise SourceError(f"{file.path} {problem}", file=file.path)
     length = int.from_bytes(end[-_TAIL:-4], "little") + _TAIL
     if length + len(_MAGIC) > file.stamp.size:
-        problem = f"it has {length} bytes of the {file.stamp.size} of the file"
+        problem = f"it states {length} bytes, but the file has {file.stamp.size}"
         raise damaged_error(file.path, f": its footer cannot be read: {problem}")
     return length
 
@@ -59,5 +59,5 @@ def _footer_bytes(file: StoredFile, end: bytes) -> int:
 def _parse(file: StoredFile, content: bytes) -> tuple[bytes, Any]:
     arrow = pyarrow()
     with decoding(file.path, "its footer"):
-        # The footer is at the end of a file.
+        # PyArrow expects a whole file, with the footer at its end.
         return content, arrow.parquet.read_metadata(arrow.BufferReader(_MAGIC + content))

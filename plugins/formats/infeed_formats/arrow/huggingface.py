@@ -1,4 +1,4 @@
-"""The `huggingface` source: folders written by `save_to_disk`, without `datasets`."""
+"""The `huggingface` source: folders written by `save_to_disk`, read without `datasets`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from infeed_server.storage.stamp import StoredFile
 
 
 class HuggingFaceSource(IndexedDefinition):
-    """A Hugging Face data set, or a split, written by `save_to_disk`."""
+    """A Hugging Face data set or split written by `save_to_disk`."""
 
     kind: ClassVar[str] = "huggingface"
 
@@ -38,17 +38,17 @@ class HuggingFaceSource(IndexedDefinition):
     """Columns to serve, each a field: `image` for the bytes of an image, `box.left` for a part of
     a nested column; by default all that can be served."""
     shapes: Shapes | None = None
-    """Shape of the lists of a column, where all rows have one: `{box: [4]}`; without it, their size
-    varies."""
+    """Shape of a column's lists if it is the same in all rows, as in `{box: [4]}`; without it,
+    their size varies."""
 
     @field_validator("huggingface")
     @classmethod
     def _check(cls, value: str) -> str:
         if is_remote(value):
             raise ValueError(
-                f"{value!r} is in a store, and saved data sets are read from a local disk only; "
-                "copy the folder to this host, or store the rows as Parquet, with "
-                "ds.to_parquet(FILE), and use parquet"
+                f"{value!r} is in a store, but saved data sets can only be read from a local disk; "
+                "copy the folder to this host, or store the rows as Parquet with "
+                "ds.to_parquet(FILE) and use parquet"
             )
         return value
 
@@ -62,8 +62,8 @@ class HuggingFaceSource(IndexedDefinition):
 
 
 class SavedRows(TableReader):
-    """Rows of a saved data set. A part is a record batch of a mapped file; only the rows that are
-    read take memory."""
+    """Rows of a saved data set. A part is a record batch of a mapped file; only rows that are read
+    take memory."""
 
     def __init__(self, folder: str, columns: Sequence[str] | None, shapes: Shapes) -> None:
         self._encoded = (saved := read_saved(folder)).encoded
@@ -116,8 +116,8 @@ class SavedRows(TableReader):
         if column not in self._encoded:
             return ""
         return (
-            "; the row may have only a file's path: load the data set where its files are, and "
-            "write it again with ds.save_to_disk(FOLDER), which writes their bytes"
+            "; if the row has only a file's path, load the data set where its files are, and write "
+            "it again with ds.save_to_disk(FOLDER), which writes their bytes"
         )
 
     def _sources(self, path: str, schema: Any) -> Mapping[str, tuple[str, Any]]:

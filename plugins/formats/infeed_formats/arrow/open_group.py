@@ -1,4 +1,4 @@
-"""Open row group: PyArrow reads it from chunks that are fetched first, together with others'."""
+"""Open row group, which PyArrow reads from chunks fetched earlier, together with other groups'."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class _RecordedError(Exception):
 class OpenGroup(io.RawIOBase):
     """A row group as a file that PyArrow reads, from one thread.
 
-    PyArrow's requests show where the chunks of columns are: its own description of a chunk ends
-    the process if the footer is damaged.
+    PyArrow's requests show where the chunks of columns are. Its description of a chunk would too,
+    but ends the process if the footer is damaged.
     """
 
     def __init__(
         self, ranges: RangeReader, file: int, number: int, metadata: Any, leaves: Sequence[str]
     ) -> None:
-        """Finds the `chunks` of the columns `leaves`: file, first byte and size of each. Reads
-        nothing. Raises PyArrow's errors."""
+        """Finds the `chunks` of the columns `leaves`, each as file, first byte and size, without
+        reading them. Raises PyArrow's errors."""
         self.chunks: list[tuple[int, int, int]] = []
         self.contents: Mapping[int, bytes] | None = None
         """First byte → content of each chunk."""
         self._ranges, self._file, self._number = ranges, file, number
         self._size = ranges.files[file].stamp.size
         self._position = 0
-        # A separate one: several threads must not share a ParquetFile.
+        # A separate one, because several threads must not share a ParquetFile.
         self._parquet = pyarrow().parquet.ParquetFile(
             pyarrow().PythonFile(self, mode="r"),
             metadata=metadata,
@@ -52,7 +52,7 @@ class OpenGroup(io.RawIOBase):
         return self._parquet.read_row_group(self._number, columns=names, use_threads=False)
 
     def release(self) -> None:
-        """Frees the memory: PyArrow's file and this one refer to each other, unseen by Python."""
+        """Frees the memory, as Python cannot see that PyArrow's file and this one form a cycle."""
         self._parquet = self.contents = None
 
     def read(self, size: int = -1) -> bytes:
@@ -65,7 +65,7 @@ class OpenGroup(io.RawIOBase):
         for start, content in self.contents.items():
             if start <= begin and begin + size <= start + len(content):
                 return content[begin - start : begin - start + size]
-        # Not seen; a reader may ask for other bytes the second time.
+        # Never seen, but a reader may request other bytes the second time.
         one = (np.array([number], np.int64) for number in (self._file, begin, size))
         return bytes(self._ranges.read(*one)[0])
 

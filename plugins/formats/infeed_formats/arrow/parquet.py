@@ -23,8 +23,8 @@ class ParquetSource(FilesDefinition):
     """Columns to serve, each a field, such as `label` or, in a nested column, `image.bytes`; by
     default all that can be served."""
     shapes: Shapes | None = None
-    """Shape of the lists of a column, where all rows have one: `{box: [4]}`; without it, their size
-    varies."""
+    """Shape of a column's lists if it is the same in all rows, as in `{box: [4]}`; without it,
+    their size varies."""
     cache: Annotated[ByteSize, Field(ge=1 << 20)] = ByteSize(256 << 20)
     """Bytes of row groups that each process keeps in memory, decompressed."""
 

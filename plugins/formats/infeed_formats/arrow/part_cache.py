@@ -1,4 +1,4 @@
-"""Part cache: parts of tables, bounded in bytes; one thread loads each part."""
+"""Part cache: parts of tables, with a limit in bytes; one thread loads each part."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class PartCache:
     def __init__(
         self, limit: int, sizes: Sequence[int], load: Callable[[Sequence[int]], Sequence[Part]]
     ) -> None:
-        """Keeps `limit` bytes of the parts that `load` returns; `sizes` has the bytes of each."""
+        """Keeps up to `limit` bytes of parts from `load`; `sizes` has the bytes of each part."""
         self._limit = limit
         self._at_once = max(limit // READ_THREADS, 1)
         self._sizes = sizes
         self._load = load
         self._lock = threading.Lock()
         self._parts: dict[int, Future[Part]] = {}
-        """Parts that are kept or loaded; the one used last is the last."""
+        """Parts kept or being loaded, the most recently used last."""
         self._kept: dict[int, int] = {}
         """The bytes of the kept parts."""
 
     def get(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
-        """Yields parts with their numbers; parts that need little memory together are loaded
-        together. Raises errors of loading, which are not kept."""
+        """Yields parts with their numbers, and loads parts together if they need little memory.
+        Raises the errors of `load`, which are not kept."""
         some: list[int] = []
         for part in parts:
             some.append(part)
@@ -42,7 +42,7 @@ class PartCache:
             absent = [number for number in numbers if number not in self._parts]
             wanted = {n: self._parts.pop(n) if n in self._parts else Future() for n in numbers}
             self._parts |= wanted
-        # This thread's parts first: another may wait for them while this one waits for its parts.
+        # Loads first, as another thread may wait for these parts while this one waits for its.
         if absent:
             self._fill(absent)
         return [future.result() for future in wanted.values()]

@@ -1,4 +1,4 @@
-"""Hive partitions: columns whose values are in the names of folders, `label=cat/`."""
+"""Hive partitions: columns whose values are in folder names such as `label=cat/`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def read_partitions(paths: Sequence[str], named: Collection[str]) -> list[dict[str, Any]]:
-    """Returns the Arrow scalars in the folders of each path, by column name: the columns that
-    differ between the paths, and those that are named. Scalars are int64 if all are integers, and
-    null where a path has no such folder."""
+    """Returns the Arrow scalars in the folders of each path, by column name, for columns that
+    differ between the paths or are `named`. Scalars are int64 if all are integers, and null if a
+    path has no such folder."""
     splits = [[part.partition("=") for part in path.split("/")[:-1]] for path in paths]
     folders = [{unquote(key): unquote(text) for key, _, text in split if text} for split in splits]
     scalars: list[dict[str, Any]] = [{} for _ in paths]

@@ -1,4 +1,4 @@
-"""Row groups of Parquet files: their index and their reader."""
+"""Row groups of Parquet files: their index and reader."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from infeed_server.storage.ranges import RangeReader
 from infeed_server.storage.stamp import StoredFile
 
 _MANY_ROWS = 100
-"""Rows of a row group; in a larger one, reading a row in a global order costs too many others."""
+"""Rows of a row group; with more, reading one row in a global order costs too many others."""
 
 
 class _Group(NamedTuple):
-    """A row group: its file, its number there, its rows, and the decompressed bytes of all its
+    """A row group: its file, its number there, its rows, and the decompressed bytes of all
     columns."""
 
     file: int
@@ -61,7 +61,7 @@ class RowGroups(TableReader):
         shapes: Shapes,
         cache_bytes: int,
     ) -> None:
-        """Reads the footers, and nothing else. Raises `SourceError`."""
+        """Reads only the footers. Raises `SourceError`."""
         self._ranges = RangeReader(files)
         self._metadata: list[Any] = []
         self._groups: list[_Group] = []
@@ -72,7 +72,7 @@ class RowGroups(TableReader):
         for number, (content, metadata) in enumerate(read_footers(self._ranges)):
             with fields.decoding(files[number].path, "its schema"):
                 kinds = fields.column_types(metadata.schema.to_arrow_schema())
-            # What the file has as well is read of the file.
+            # A column of the file takes precedence over a folder.
             folders = {n: v for n, v in self._partitions[number].items() if n not in kinds}
             kinds |= {name: value.type for name, value in folders.items()}
             stored = stored_classes(metadata.metadata)
@@ -119,7 +119,7 @@ class RowGroups(TableReader):
         counts: Counter[str] = Counter()
         names = [field.name for field in self.fields]
         for group in self._groups:
-            self._open(group).release()  # raises for a damaged chunk, whose description would not
+            self._open(group).release()  # raises for a damaged chunk, unlike its description
             metadata = self._metadata[group.file]
             with fields.decoding(self._ranges.files[group.file].path, "its footer"):
                 for number in range(len(metadata.schema)):
@@ -165,7 +165,7 @@ class RowGroups(TableReader):
         name = next(name for name in first if first[name] != other[name])
         has = "no field" if other[name] == "no" else other[name]
         return SourceError(
-            f"{path} has {has} of the column {name!r}, and {before} has {first[name]}; "
+            f"{path} has {has} for the column {name!r}, but {before} has {first[name]}; "
             "serve the files as two data sets, or choose the columns that agree: columns: ...",
             file=path,
         )
@@ -211,7 +211,7 @@ class RowGroups(TableReader):
         with fields.decoding(self._ranges.files[group.file].path, f"row group {group.number}"):
             table = opened.read_columns([name for name in names if name not in folders])
             if table.num_rows != group.rows:
-                raise ValueError(f"it has {table.num_rows} rows, and {group.rows} in the footer")
+                raise ValueError(f"it has {table.num_rows} rows, but {group.rows} in the footer")
             table.validate(full=True)
             for name, value in folders.items():
                 values = fields.pyarrow().repeat(value, group.rows)

@@ -1,4 +1,4 @@
-"""Folders that Hugging Face's `save_to_disk` writes: their descriptions, without `datasets`."""
+"""Descriptions in folders written by Hugging Face's `save_to_disk`, read without `datasets`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SavedDataset(NamedTuple):
 
     @property
     def shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """The shapes of the features that have one: Array2D to Array5D."""
+        """The shapes of features that have one, Array2D to Array5D."""
         return {
             name: tuple(feature["shape"])
             for name, feature in self.features.items()
@@ -60,8 +60,8 @@ def _kind(feature: Any) -> str | None:
 
 
 def stored_classes(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
-    """Returns the result of `class_labels` for the schema metadata that `datasets` writes; nothing
-    for other metadata, as rows can be read without it."""
+    """Returns the result of `class_labels` for schema metadata written by `datasets`; nothing for
+    other metadata, as rows can be read without it."""
     try:
         described = json.loads((metadata or {}).get(b"huggingface", b"{}"))
         return class_labels(described["info"]["features"])

@@ -1,6 +1,6 @@
-"""Parquet, CSV and folders of Hugging Face: the drafts of pipelines for them.
+"""Drafts of pipelines for Parquet, CSV and Hugging Face's folders.
 
-They need PyArrow: without it, opening the files raises `MissingExtraError`.
+They need PyArrow; without it, opening the files raises `MissingExtraError`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from infeed_tools.init.drafter import Drafter
 from infeed_tools.init.listing import Files, pipeline_name, relative
 
 _MAX_SHUFFLED_BYTES = 256 << 20
-"""Decompressed bytes up to which rows are shuffled globally: a server keeps no more."""
+"""Decompressed bytes up to which rows are shuffled globally; a server keeps no more."""
 
 
 def _columns(kind: str, data: Files) -> Iterator[Draft]:
-    """Yields a draft for a source of columns, or for each split that has rows."""
+    """Yields a draft for a source of columns, or one for each split with rows."""
     splits = read_splits(data.files[0]) if kind == "huggingface" else []
     drafts, problems = [], []
     paths: list[Any] = [relative(split, data.target) for split in splits]

@@ -1,4 +1,4 @@
-"""Tables whose rows are samples: parts of files, and the reading of rows from parts."""
+"""Tables with samples as rows: parts of files, and the reading of rows from parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from infeed_server.storage.stamp import StoredFile
 log = logging.getLogger(__name__)
 
 _MAX_SEARCHED_BYTES = 1 << 30
-"""Maximum bytes of a table whose column is searched: its other columns are read too."""
+"""Maximum bytes of a table whose column is searched, since its other columns are read too."""
 
 ColumnNames = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)]
 
@@ -43,7 +43,7 @@ Part = Mapping[str, Any]
 
 
 class ChosenColumns(NamedTuple):
-    """The fields of a table, and the types of its other columns."""
+    """The fields of a table and the types of its other columns."""
 
     fields: tuple[FieldType, ...]
     left_out: Mapping[str, str]
@@ -67,7 +67,7 @@ class TableReader(ColumnSource):
 
     @abstractmethod
     def load(self, parts: Sequence[int]) -> Iterator[tuple[int, Part]]:
-        """Yields parts with their numbers, by number. Raises `SourceError`."""
+        """Yields parts with their numbers, sorted by number. Raises `SourceError`."""
 
     def remedy(self, column: str) -> str:  # noqa: ARG002 - of some columns
         """Returns the remedy for a null, as the end of a message."""
@@ -126,14 +126,14 @@ class TableReader(ColumnSource):
 
 
 def rows_of(files: Sequence[StoredFile], rows: Sequence[int], first: str) -> InFiles:
-    """Returns the rows of parts, each in a file. Raises `SourceError` if there is none."""
+    """Returns the rows of parts, each in a file. Raises `SourceError` if there are no rows."""
     if not sum(rows):
         raise SourceError(f"{first}: the files have no rows; leave them out", file=first)
     return InFiles(files, rows)
 
 
 def part_of_table(table: Any, sources: Mapping[str, str]) -> Part:
-    """Returns the arrays of fields; `sources` are their columns in the flattened table."""
+    """Returns the arrays of fields; `sources` names their columns in the flattened table."""
     table = flatten(table)
     columns = {name: table.column(source) for name, source in sources.items()}
     for name, column in columns.items():

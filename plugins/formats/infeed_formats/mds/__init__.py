@@ -1,1 +1,1 @@
-"""The `mds` source: shards of Mosaic Streaming's format."""
+"""The `mds` source: shards in Mosaic Streaming's format."""

@@ -1,4 +1,4 @@
-"""Column encodings in Mosaic Streaming's format: types of values, and their decoding."""
+"""Column encodings in Mosaic Streaming's format: the types of values and their decoding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERED_TYPES = {
     for number, kind in enumerate(("uint", "int", "float"))
     for bits in ((8, 16, 32, 64) if kind != "float" else (16, 32, 64))
 }
-"""Number before an array → its data type."""
+"""Number stored before an array → its data type."""
 
 _SCALARS = {"int": "int64"} | {name: name for name in _NUMBERED_TYPES.values()}
 
@@ -34,7 +34,7 @@ _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "YCbCr": 3, "HSV": 3, "LAB": 3}
 
 
 def decoder(column: str, encoding: str, size: int | None) -> Decode:
-    """Returns the function that decodes the values of a column; `size` is each value's size in
+    """Returns a function that decodes the values of a column; `size` is a value's size according to
     index.json. Raises `SourceError` for an encoding that cannot be served."""
     name, _, options = encoding.partition(":")
     if encoding in _STRINGS:
@@ -91,7 +91,7 @@ def _parsed_text(dtype: type[np.generic], data: bytes) -> np.generic:
 
 
 def _described_array(dtype: str, data: bytes) -> Array:
-    """Decodes an array that follows its shape, and its type unless that is given."""
+    """Decodes an array preceded by its shape, and by its type unless that is given."""
     begin = 0 if dtype else 1
     if not dtype:
         dtype = _NUMBERED_TYPES.get(data[0] if data else 0, "")
@@ -109,5 +109,5 @@ def _picture(data: bytes) -> Array:
     mode = data[12 : 12 + length].decode("ascii")
     if mode not in _CHANNELS:
         known = ", ".join(_CHANNELS)
-        raise ValueError(f"is a picture with the mode {mode[:20]!r}, not one of the known: {known}")
+        raise ValueError(f"is a picture with the unknown mode {mode[:20]!r}; known: {known}")
     return _array("uint8", (height, width, _CHANNELS[mode]), data[12 + length :])

@@ -1,4 +1,4 @@
-"""The index of a folder in Mosaic Streaming's format: index.json, and the offsets of samples.
+"""The index of a folder in Mosaic Streaming's format: index.json and the offsets of samples.
 
 shard = samples n: uint32 · offsets: uint32[n + 1] · JSON · samples
 """
@@ -64,7 +64,7 @@ def read_index(root: str) -> list[Shard]:
         name = shard.raw_data.basename
         if (shard.format, shard.version, index.version) != ("mds", 2, 2):
             problem = f"{name} has the format {shard.format!r}, version {shard.version}"
-            raise _wrong(path, f"{problem}; the known one is 'mds', version 2")
+            raise _wrong(path, f"{problem}; only 'mds', version 2, is known")
         if shard.columns != shards[0].columns:
             other = shards[0].raw_data.basename
             raise _wrong(path, f"{name} and {other} differ in columns; serve them as two data sets")
@@ -93,7 +93,7 @@ def list_shards(root: str, shards: list[Shard]) -> list[StoredFile]:
                 file=path,
             ) from error
         if file.stamp.size != shard.raw_data.bytes:
-            problem = f"has {file.stamp.size} bytes, {shard.raw_data.bytes} in {INDEX_NAME}"
+            problem = f"has {file.stamp.size} bytes, but {shard.raw_data.bytes} in {INDEX_NAME}"
             raise _wrong(path, f"{problem}; copy or write it again")
         files.append(file)
     return files
@@ -102,7 +102,7 @@ def list_shards(root: str, shards: list[Shard]) -> list[StoredFile]:
 def read_offsets(
     files: RangeReader, shards: Sequence[Shard], on_shards: Callable[[int], None]
 ) -> list[npt.NDArray[np.uint32]]:
-    """Reads the offsets and the end of each shard's samples, as one range, and calls `on_shards`
+    """Reads the offsets and the end of each shard's samples, one range per shard. Calls `on_shards`
     with the number of shards done. Raises `SourceError`."""
     counts = np.array([shard.samples for shard in shards], np.int64)
     sizes = 4 * (counts + 2)

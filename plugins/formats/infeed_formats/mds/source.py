@@ -1,4 +1,4 @@
-"""The `mds` source: samples of shards that Mosaic Streaming wrote, read by index."""
+"""The `mds` source: samples in Mosaic Streaming's shards, read by index."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class MdsReader(ColumnSource):
         super().__init__(self._samples, found, self._hash(found, bounds))
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the values of samples. Raises `SampleError` for the first with invalid bytes, and
-        `SourceError` for an unreadable or changed file."""
+        """Returns the values of samples. Raises `SampleError` for the first sample with invalid
+        bytes, and `SourceError` for an unreadable or changed file."""
         return self.decode(indices, self._read(indices), self._decoders)
 
     def _read(self, indices: Indices) -> Iterator[dict[str, bytes]]:
@@ -115,7 +115,7 @@ class MdsReader(ColumnSource):
             yield dict(zip(self._names, contents, strict=True))
 
     def _infer(self, path: str) -> tuple[Field, ...]:
-        """Returns the fields that the good ones of some samples share. Raises `SourceError`."""
+        """Returns the fields that some good samples share. Raises `SourceError`."""
 
         def read(index: int) -> Example:
             (sample,) = self._read(np.array([index]))

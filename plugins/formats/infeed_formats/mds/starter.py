@@ -1,4 +1,4 @@
-"""Folders of Mosaic Streaming: the drafts of pipelines for them."""
+"""Drafts of pipelines for Mosaic Streaming's folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infeed_tools.init.listing import Files
 
 
 def _mds(data: Files) -> Iterator[Draft]:
-    """Yields the draft for a folder of Mosaic Streaming."""
+    """Yields the draft for a folder from Mosaic Streaming."""
     left_out = {}
     columns = read_index(data.files[0])[0].columns
     for name, encoding, size in zip(*columns, strict=True):

@@ -1,1 +1,1 @@
-"""The stores of objects `gs://`, `s3://`, `az://` and `https://`, through obstore."""
+"""Object stores `gs://`, `s3://`, `az://` and `https://`, through obstore."""

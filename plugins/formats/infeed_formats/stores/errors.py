@@ -1,4 +1,4 @@
-"""Errors of object stores, as errors of the operating system: problem, value and remedy."""
+"""Errors of object stores as errors of the operating system, with problem, value and remedy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PROBLEMS: tuple[tuple[str, int, str], ...] = (
     ("NotFoundError|404 Not Found", errno.ENOENT, "no such object"),
     (_AWAY, errno.EHOSTUNREACH, _ENDPOINT),
 )
-"""Pattern of an error's type and text → number and message; the first match counts."""
+"""Pattern of an error's type and text, number, message; the first match counts."""
 
 
 _KEY = re.compile(r'Path "(.*?)"(?:: Encountered| contained)', re.DOTALL)
@@ -67,5 +67,5 @@ def os_error(error: Exception, path: str, seconds: float) -> OSError:
     for pattern, code, problem in _PROBLEMS:
         if re.search(pattern, f"{kind} {text}", re.IGNORECASE):
             return OSError(code, problem, path)
-    # The later lines are the error's representation.
+    # Later lines repeat the error's representation.
     return OSError(errno.EIO, text.partition("\n")[0].strip()[:300] or kind, path)

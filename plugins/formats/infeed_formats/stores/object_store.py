@@ -1,4 +1,4 @@
-"""The store of objects `gs://`, `s3://`, `az://` and `https://`, and of local files, `file://`."""
+"""The object stores `gs://`, `s3://`, `az://` and `https://`, and local files as `file://`."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ __all__ = [
 ]
 
 _MAX_GAP = 4 << 20
-"""Maximum bytes that are read without use to save a request."""
+"""Maximum unused bytes that are read to save a request."""
 
 _MIN_BYTES_PER_SECOND = 1 << 20
-"""A body that stays slower than this is read again."""
+"""Rate below which a body is read again."""
 
 _FOLDER_SECONDS = 60.0
-"""Bound on listing one folder, whose pages of a thousand objects obstore joins."""
+"""Limit for listing one folder, whose pages of a thousand objects obstore joins."""
 
 _LIST_ATTEMPTS = 4
-"""Retries of each page: obstore does not retry one that is cut off, as the request succeeded."""
+"""Attempts for each page; obstore does not retry a truncated one, as its request succeeded."""
 
 
 def max_gap() -> int:
-    """Returns the gap between two ranges up to which one request for both is faster."""
+    """Returns the largest gap between two ranges for which one request is faster than two."""
     process = of_process()
     return min(_MAX_GAP, int(process.round_trip * process.bytes_per_second))
 
@@ -87,9 +87,9 @@ def write(path: str, content: bytes) -> None:
 def list_files(
     prefix: str, limit: int | None = None, *, is_flat: bool = False
 ) -> Iterator[StoredFile]:
-    """Yields the objects below a folder, or about `limit` of them, with their versions: one request
-    for a thousand objects. Raises `OSError`, also for a key that cannot be read; if `is_flat`, not
-    for keys in subfolders, whose objects may be left out."""
+    """Yields the objects below a folder, or about `limit` of them, with their versions; a request
+    lists a thousand. Raises `OSError`, even for a key that cannot be read, unless `is_flat` and the
+    key is in a subfolder, whose objects may be left out."""
     folder = _folder(prefix)
 
     async def collect(store: Any, key: str) -> list[Any]:
@@ -132,9 +132,9 @@ def list_names(folder: str) -> list[str]:
 
 
 def glob_files(pattern: str) -> list[StoredFile]:
-    """Returns the objects that a pattern matches, like the module `glob`: `**` stands for any
-    folders, and names with a leading dot are left out. A pattern that is an object's name means
-    that object."""
+    """Returns the objects that a pattern matches, like the module `glob`: `**` matches any folders,
+    and names with a leading dot are left out. A pattern that is an object's name means that
+    object."""
     fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0]
     if fixed == pattern:
         try:
@@ -201,7 +201,7 @@ async def _read_range(read: ObjectRead) -> bytes | OSError:
 
 
 async def _answer(request: Any, extra_seconds: float = 0.0) -> Any:
-    """Waits for an answer or its beginning: the search for credentials may take minutes."""
+    """Waits a limited time for an answer or its beginning: finding credentials can take minutes."""
 
     async def wait() -> Any:
         return await request  # obstore's requests are not coroutines
@@ -229,7 +229,7 @@ def _call(path: str, function: Callable[[Any, str], Awaitable[Result]]) -> Resul
 
 
 def _stamp(meta: Any) -> FileStamp:
-    # A listing has milliseconds; the answer to a read has not.
+    # A listing has milliseconds, unlike the answer to a read.
     modified = int(meta["last_modified"].timestamp()) * 10**9
     etag = meta.get("e_tag") or ""
     if etag and not etag.endswith('"'):  # some stores list it without the quotes of HTTP

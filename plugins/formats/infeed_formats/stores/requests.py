@@ -1,7 +1,7 @@
 """The request thread of object stores, and the stores' clients.
 
-A process makes all requests in one thread, which its first request starts: obstore's threads do
-not survive a fork.
+A process makes all requests in one thread, started at its first request, because obstore's threads
+do not survive a fork.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN_FLIGHT = 256
 """Concurrent requests: 110 KB each at a round trip of 30 ms make 900 MB/s."""
 
 ANSWER_SECONDS = 5.0
-"""Bound on the start of an answer, including retries and the search for credentials."""
+"""Limit for the start of an answer, including retries and the search for credentials."""
 
 _END_SECONDS = 0.2
 
@@ -53,7 +53,7 @@ class Requests:
         self.loop = asyncio.new_event_loop()
         self.in_flight = asyncio.Semaphore(_IN_FLIGHT)
         self.round_trip, self.bytes_per_second = 0.01, 100e6
-        """The measured value; before the first request, a guess for a nearby store."""
+        """The measured values; before the first request, guesses for a nearby store."""
         self.requests = self.received_bytes = 0
         """Requests for bytes of objects, and the bytes received."""
         self._stores: dict[str, Any] = {}
@@ -67,8 +67,8 @@ class Requests:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def _end(self) -> None:
-        """Ends the requests at exit: an obstore thread that returns to Python while the interpreter
-        shuts down aborts the process."""
+        """Ends the requests at exit, because an obstore thread that returns to Python while the
+        interpreter shuts down would abort the process."""
         if self.pid != os.getpid():
             return
 
@@ -113,7 +113,7 @@ def of_process() -> Requests:
 
 
 def traffic() -> tuple[int, int]:
-    """Returns how many requests for bytes of objects this process made, and the bytes received."""
+    """Returns the number of requests for objects' bytes that this process made, and the bytes."""
     return (_process.requests, _process.received_bytes) if _process else (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow Datasets' features as TFRecord features, and the fields made from them."""
+"""Features of TensorFlow Datasets as TFRecord features, and the fields made from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STORED = {
     "int64": (*("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),),
     "float": ("float16", "float32", "float64", "bfloat16"),
 }
-"""Type of a feature in a record → data types stored as it."""
+"""Type of a feature in a record → data types stored as that type."""
 
 
 class Leaf(NamedTuple):
@@ -38,7 +38,7 @@ class Leaf(NamedTuple):
         return _VARIES in self.shape
 
     def options(self, max_length: int | None) -> FeatureOptions:
-        """Returns the feature of the record; `max_length` counts along the first dimension."""
+        """Returns the record's feature; `max_length` counts along the first dimension."""
         (kind,) = (kind for kind, dtypes in _STORED.items() if self.dtype in dtypes)
         if self.varies:
             assert max_length is not None
@@ -79,7 +79,7 @@ class Leaves:
         return leaves
 
     def require_lengths(self, max_length: Mapping[str, int]) -> None:
-        """Leaves out the features whose length varies without a maximum."""
+        """Leaves out features of varying length without a maximum."""
         for name, leaf in list(self.found.items()):
             if leaf.varies and name not in max_length:
                 self.left_out[name] = f"its length varies; give max_length: {{{name}: ...}}"
@@ -102,7 +102,7 @@ def _walk(name: str, node: Node, outer: Shape) -> Iterator[tuple[str, Leaf | str
 
 
 def _leaf(name: str, node: Node, outer: Shape) -> Leaf | str:
-    leaf = Leaf(name, "string", outer)  # a text, or an image as it is encoded
+    leaf = Leaf(name, "string", outer)  # a text, or an encoded image
     tensor = node.tensor or node.bounding_box
     if node.class_label is not None:
         leaf = Leaf(name, "int64", outer, is_class=True)

@@ -26,7 +26,7 @@ class _Message(BaseModel):
 
 
 class Split(_Message):
-    """A split: its files, and the number of records in each."""
+    """A split: its files and the number of records in each."""
 
     name: str
     shard_lengths: list[int] = []
@@ -110,7 +110,7 @@ def read_features(folder: str) -> Node:
 
 
 def list_shards(folder: str, info: Info, split: Split) -> list[StoredFile]:
-    """Returns the files of a split, in their order. Raises `SourceError`."""
+    """Returns the files of a split in order. Raises `SourceError`."""
     path = f"{folder}/{INFO_NAME}"
     if info.file_format != "tfrecord":
         raise SourceError(

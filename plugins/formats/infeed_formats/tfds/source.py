@@ -1,4 +1,4 @@
-"""The `tfds` source: a split prepared by TensorFlow Datasets, but read without that package."""
+"""The `tfds` source: a split prepared by TensorFlow Datasets, read without that package."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Length = Annotated[int, Field(gt=0, lt=1 << 31)]
 
 
 class TfdsSource(IndexedDefinition):
-    """A data set that TensorFlow Datasets prepared as TFRecords, in file order."""
+    """A data set prepared by TensorFlow Datasets as TFRecords, in file order."""
 
     kind: ClassVar[str] = "tfds"
 
@@ -46,8 +46,8 @@ class TfdsSource(IndexedDefinition):
     fields: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(as_tuple)] | None = None
     """Features to serve, each a field; by default all that can be served."""
     max_length: dict[str, _Length] = {}  # noqa: RUF012 - of a frozen model
-    """Maximum length of each feature whose length varies; shorter values are padded. The field
-    `NAME_length` (int64) has the length."""
+    """Maximum length of each feature of varying length; shorter values are padded. The field
+    `NAME_length` (int64) holds the length."""
     index: PathString | None = None
     """Directory of the record index; by default beside the data."""
 
@@ -68,7 +68,7 @@ class TfdsSource(IndexedDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TfdsReader:
-        """Opens the split, and builds its record index if none is cached. Raises `SourceError`."""
+        """Opens the split and builds its record index if none is cached. Raises `SourceError`."""
         folder = self.folder
         info = read_info(folder)
         split = info.split(self.split)
@@ -88,7 +88,7 @@ class TfdsSource(IndexedDefinition):
         return TfdsReader(TFRecordReader(index, options), leaves, classes)
 
     def _leaves(self, folder: str) -> list[Leaf]:
-        """Returns the features to serve; warns about those left out. Raises `SourceError`."""
+        """Returns the features to serve and warns about those left out. Raises `SourceError`."""
         leaves = Leaves.of(read_features(folder))
         for name in self.max_length:
             if name not in leaves.found or not leaves.found[name].varies:

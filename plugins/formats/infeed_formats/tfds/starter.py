@@ -1,4 +1,4 @@
-"""Folders of TensorFlow Datasets: the drafts of pipelines for them."""
+"""Drafts of pipelines for folders of TensorFlow Datasets."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class FeatureOptions(Definition):
     shape: Annotated[tuple[_Size, ...], BeforeValidator(as_tuple)] | None = None
     """Exact shape of the values of each sample, as a list of sizes."""
     max_length: _Size | None = None
-    """Maximum number of values; fewer are padded. The field `NAME_length` (int64) has their
+    """Maximum number of values; fewer are padded. The field `NAME_length` (int64) holds their
     number."""
     pad_value: str | int | float | None = None
     """Value of the padding, of the feature's type; the default is 0 or the empty string."""
@@ -70,7 +70,7 @@ class FeatureOptions(Definition):
 
 
 Feature = Annotated[FeatureOptions, BeforeValidator(expand_type)]
-"""A feature in YAML: a type's name alone stands for a scalar."""
+"""A feature in YAML; the name of a type alone means a scalar."""
 
 
 def _check_names(features: dict[str, FeatureOptions]) -> dict[str, FeatureOptions]:

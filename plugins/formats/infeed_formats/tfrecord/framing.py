@@ -25,13 +25,13 @@ FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 
 _MAX_LENGTH = 0xFFFFFFFF
-"""Maximum bytes of a record's data: the index stores them in 32 bits."""
+"""Maximum bytes of a record's data; the index stores them in 32 bits."""
 _SCAN_WINDOW = 8 << 20
 """Bytes read at once while scanning small records."""
 _SKIP_WINDOW = 4 << 10
 """Bytes read at once while scanning large records, whose data is skipped."""
 _SKIP_THRESHOLD = 64 << 10
-"""Bytes. Longer data is skipped: one small read costs less than reading it all."""
+"""Bytes; longer data is skipped, as one small read costs less than reading it all."""
 
 _UNPACK = {
     "GZIP": "gunzip",
@@ -57,7 +57,7 @@ class FileRecords(NamedTuple):
 
 
 def masked_crc(data: bytes) -> int:
-    """Returns the CRC-32C as TFRecord stores it: masked, so that a CRC of CRCs stays good."""
+    """Returns the CRC-32C as TFRecord stores it, masked so that a CRC of CRCs stays good."""
     return _mask(google_crc32c.value(data))
 
 
@@ -76,7 +76,7 @@ def decode_record(frame: bytes, length: int, crc: int) -> bytes:
     if masked_crc(frame[:8]) != int.from_bytes(frame[8:HEADER_BYTES], "little"):
         raise ValueError("the CRC of its length does not match")
     if stored_length != length:
-        raise OtherRecordError(f"its length is {stored_length}, {length} in the index")
+        raise OtherRecordError(f"its length is {stored_length}, but {length} in the index")
     data = frame[HEADER_BYTES : HEADER_BYTES + length]
     data_crc = int.from_bytes(frame[HEADER_BYTES + length :], "little")
     if masked_crc(data) != data_crc:
@@ -98,7 +98,7 @@ def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
     elif offset == 0 and (compression := _compression(header)):
         text = (
             f"{path} is compressed with {compression}, so it has no random access; unpack it: "
-            f"{_UNPACK[compression]} < OLD > NEW, or serve it in its order with a source dataset: "
+            f"{_UNPACK[compression]} < OLD > NEW, or serve it in its order by a source dataset: "
             f"tf.data.TFRecordDataset(FILES, {compression!r})"
         )
     elif offset == 0:
@@ -112,10 +112,10 @@ def read_length(header: bytes, path: str, offset: int, preceding: int) -> int:
 
 
 def _compression(header: bytes) -> str:
-    """Returns the compression of a TensorFlow file that begins like this; empty for none."""
+    """Returns the compression of a TensorFlow file with this header; empty for none."""
     if header[:2] == b"\x1f\x8b":
         return "GZIP"
-    # The method is deflate, and both bytes are a multiple of 31.
+    # The method is deflate, and the number in both bytes is a multiple of 31.
     is_zlib = header[:1] == b"\x78" and int.from_bytes(header[:2], "big") % 31 == 0
     return "ZLIB" if is_zlib else ""
 
@@ -129,11 +129,11 @@ def scan_records(
     verify: bool = False,
 ) -> FileRecords:
     """Returns the whole records of a file and calls `on_position` with the bytes scanned. With
-    `verify`, reads all data to find damaged records. Raises `SourceError` for a corrupt length: no
-    record after it can be located."""
+    `verify`, reads all data to find damaged records. Raises `SourceError` for a corrupt length,
+    since no record after it can be located."""
     lengths, crcs, actual = array("I"), array("I"), array("I")
-    # The footer of one record and the header of the next are adjacent, so that each record takes
-    # one read. The first read begins before the file, with four made-up bytes for a footer.
+    # The footer of one record and the header of the next are adjacent, so each record takes one
+    # read. The first read begins before the file, with four made-up bytes as a footer.
     offset = -FOOTER_BYTES
     while offset + FRAME_BYTES <= size:
         skips = not verify and bool(lengths) and lengths[-1] > _SKIP_THRESHOLD

@@ -36,7 +36,7 @@ class IndexedFile:
     records: int
     """Whole records."""
     truncated_at: int | None
-    """The offset of a record that the file's end truncates."""
+    """The offset of a record truncated by the file's end."""
     cached: bool
     """Whether the cache had its index."""
 
@@ -55,10 +55,9 @@ class RecordIndex:
     crcs: Uint32Array
     """Stored CRC of each record's data."""
     identity: str
-    """A hash of the records' data and the numbers of damaged ones, independent of where they are
-    stored."""
+    """A hash of the records' data and the numbers of damaged ones, independent of their place."""
     damaged: npt.NDArray[np.int64]
-    """The records that are bad samples, in order: damaged and truncated ones."""
+    """The damaged and truncated records, which are bad samples, in order."""
     verified: bool
     """Whether all data was verified, so that `damaged` is complete."""
 
@@ -104,7 +103,7 @@ def build_index(
             offsets = offsets[:-1]
         else:
             digest.update(f"truncated {stamp.size - truncated_at}".encode())
-            # The truncated record's length is unknown but unused: it is never read.
+            # The truncated record's length is unknown, but it is never read.
             lengths, crcs = np.append(lengths, np.uint32(0)), np.append(crcs, np.uint32(0))
             damaged.append(first[-1] + indexed[-1].records)
         columns.append((offsets, lengths, crcs))
@@ -164,6 +163,6 @@ class _RecordFormat:
 
 
 def _offsets(lengths: Uint32Array) -> npt.NDArray[np.uint64]:
-    """Returns the start of each record of a file, and the end of the last."""
+    """Returns the start of each record in a file, and the end of the last."""
     ends = np.cumsum(lengths.astype(np.uint64) + np.uint64(FRAME_BYTES), dtype=np.uint64)
     return np.concatenate([np.zeros(1, np.uint64), ends])

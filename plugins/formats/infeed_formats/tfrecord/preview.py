@@ -22,7 +22,7 @@ from infeed_server.storage.files import reading
 from infeed_server.storage.handles import BlockHandle
 
 Example = dict[str, tuple[str, list[Any]]]
-"""Name of a feature → its type as in definitions, and its values."""
+"""Name of a feature → its type, as in definitions, and its values."""
 
 _KINDS = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 
@@ -93,8 +93,8 @@ def parse_example(record: bytes, place: str = "the record") -> Example | None:
 
 
 def require_examples(path: str, read: Callable[[str, int], list[bytes]] = read_first) -> None:
-    """Raises `SourceError` if a file's first record, from `read`, is a SequenceExample: its context
-    would be served. An unreadable record only fails when it is served."""
+    """Raises `SourceError` if a file's first record, from `read`, is a SequenceExample, since only
+    its context would be served. An unreadable record fails only when it is served."""
     records: list[bytes] = []
     with suppress(SourceError):
         records = read(path, 1)

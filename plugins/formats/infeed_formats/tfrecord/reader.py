@@ -43,9 +43,9 @@ class TFRecordReader(Source):
         return parse_record(columns[RECORD_COLUMN], self.features)
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the records in the order of `indices`. Raises `SampleError` for the first that
-        the index lists as damaged, and `SourceError` for an unreadable or changed file, or other
-        damage."""
+        """Returns the records in the order of `indices`. Raises `SampleError` for the first one
+        that the index lists as damaged, and `SourceError` for an unreadable or changed file or
+        other damage."""
         for index in indices.tolist() if self._damaged else ():
             if index in self._damaged:
                 raise self._bad_sample(index)
@@ -66,7 +66,7 @@ class TFRecordReader(Source):
         file changed."""
         number, place = self._records.file_of(index), self._records.provenance(index)
         if isinstance(error, OtherRecordError):
-            # A stored index stays valid while size and time are unchanged: it would be used again.
+            # A stored index stays valid while size and time do not change, so it would be reused.
             rebuild = "run `infeed index --rebuild`, then "
             problem = f"the record at byte {place.offset}: {error}"
             return changed_error(place.file, problem, rebuild)

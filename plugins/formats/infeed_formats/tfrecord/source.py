@@ -15,7 +15,7 @@ from infeed_server.storage.stamp import StoredFile
 
 
 class TFRecordSource(FilesDefinition):
-    """TFRecord files, uncompressed, in the sorted order of their paths."""
+    """Uncompressed TFRecord files, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "tfrecord"
     indexed_ending: ClassVar[str] = ".tfrecord"
@@ -30,7 +30,7 @@ class TFRecordSource(FilesDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TFRecordReader:
-        """Opens the source, and builds its record index if none is cached. Raises `SourceError`.
+        """Opens the source and builds its record index if none is cached. Raises `SourceError`.
         With `keep_damaged`, damaged and truncated records are unreadable samples."""
         index = build_index(self.list_files(), self.index, progress, keep_damaged=keep_damaged)
         if not len(index):

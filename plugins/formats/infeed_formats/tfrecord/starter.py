@@ -1,4 +1,4 @@
-"""Records of tf.train.Example: the drafts of pipelines for them, and for TFRecords."""
+"""Drafts of pipelines for records of tf.train.Example, and for TFRecords."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from infeed_tools.init.drafter import Drafter
 from infeed_tools.init.listing import Files, spread
 
 SAMPLES_READ = 64
-"""Records of a file; fewer suggest a smaller batch."""
+"""Records read from a file; if there are fewer, the draft has a smaller batch."""
 _FILES_READ = 4
 
 
 def draft_examples(
     kind: str, read: Callable[[str, int], list[bytes]], data: Files
 ) -> Iterator[Draft]:
-    """Yields the draft for records of tf.train.Examples."""
+    """Yields the draft for records of tf.train.Example."""
     rows: list[Example] = []
     for file in some_files(data):
         for record in read(file, SAMPLES_READ):
@@ -62,7 +62,7 @@ def draft_examples(
 
 
 def some_files(data: Files) -> list[str]:
-    """Returns the files to examine: more files reveal more fields."""
+    """Returns the files to examine, several because they can differ in fields."""
     return [data.files[number] for number in spread(len(data.files), _FILES_READ)]
 
 

@@ -45,7 +45,7 @@ class TokenIndex(NamedTuple):
             return f"the length of sequence {int(np.argmax(self.lengths < 0))} is negative"
         wrapped = self.pointers - self._expected()
         if wrapped.any() and not (wrapped & 0xFFFFFFFF).any():
-            return "its pointers overflow int32, a defect of the tool that wrote it: write it again"
+            return "its pointers overflow int32, a defect of the tool that wrote it; write it again"
         ends = self.pointers + self.lengths.astype(np.int64) * self.dtype.itemsize
         outside = (self.pointers < 0) | (self.pointers > bin_size) | (ends > bin_size)
         if outside.any():

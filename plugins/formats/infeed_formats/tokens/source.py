@@ -36,11 +36,11 @@ class TokensSource(FilesDefinition):
     tokens: Paths
     """The `.idx` files: a path, a glob, or a list of them. Each `.bin` is beside its `.idx`."""
     length: Annotated[int, Field(gt=0, lt=1 << 31)] | None = None
-    """Tokens of a sample: a file's sequences are joined and cut into windows of this length; the
-    rest of the file is left out. Without it, a sample is one sequence."""
+    """Tokens of a sample: a file is cut into windows of this length across its sequences, without
+    the rest. By default, a sample is one sequence."""
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> TokensReader:  # noqa: ARG002
-        """Opens the source; reads each `.idx`. Raises `SourceError`."""
+        """Opens the source and reads each `.idx`. Raises `SourceError`."""
         return TokensReader(self.list_files(), self.length)
 
 
@@ -70,8 +70,8 @@ class TokensReader(Source):
         begins = np.concatenate([offsets for _, offsets in places])
         if not len(begins):
             raise SourceError(
-                f"no sequence, or no window of {length} tokens, in {len(files)} files from "
-                f"{files[0].path} on",
+                f"no sequence, or no window of {length} tokens, in {len(files)} files such as "
+                f"{files[0].path}",
                 file=files[0].path,
             )
         bins, counts = [file for _, file in pairs], [len(offsets) for _, offsets in places]
@@ -82,7 +82,7 @@ class TokensReader(Source):
         super().__init__(self._samples, columns, digest.hexdigest(), parsed=length is not None)
 
     def read(self, indices: Indices) -> Columns:
-        """Returns the tokens of samples; sequences as bytes. Raises `SourceError`."""
+        """Returns the tokens of samples, with sequences as bytes. Raises `SourceError`."""
         rows = self._samples.read(indices, self._lengths[indices] * self._dtype.itemsize)
         if not self.parsed:
             return {_FIELD: rows}

@@ -1,4 +1,4 @@
-"""Megatron-LM tokens: the drafts of pipelines for them."""
+"""Drafts of pipelines for Megatron-LM's tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOKENS = 2048
 
 
 def _tokens(data: Files) -> Iterator[Draft]:
-    """Yields the draft for `.idx` files of Megatron-LM."""
+    """Yields the draft for `.idx` files from Megatron-LM."""
     indexes = [read_idx(read_bytes(file), file) for file in data.files]
     counts = [int(index.lengths.sum(dtype=np.int64)) for index in indexes]
     if not sum(counts):

@@ -22,7 +22,7 @@ _INTEGER = re.compile(rb"\s*[+-]?[0-9]{1,40}\s*")
 FieldText: TypeAlias = (
     str | Annotated[dict[str, Literal["bytes", "int64"]], Field(min_length=1, max_length=1)]
 )
-"""A field in YAML: its extensions, optionally with the type of the values."""
+"""A field in YAML: its extensions, optionally with the type of its values."""
 
 
 class TarField(NamedTuple):
@@ -45,8 +45,8 @@ def default_fields(extensions: Sequence[str]) -> dict[str, str]:
         name = extension.replace(".", "_")
         if name in fields or not name.isprintable():
             raise ConfigError(
-                f"the first sample's extension {extension!r} makes no valid field name, or the "
-                "same as another; name the fields, as in fields: {image: jpg}",
+                f"the first sample's extension {extension!r} does not give a valid, unique field "
+                "name; name the fields, as in fields: {image: jpg}",
                 at=("fields",),
             )
         fields[name] = extension
@@ -54,7 +54,7 @@ def default_fields(extensions: Sequence[str]) -> dict[str, str]:
 
 
 def decode_integer(member: bytes) -> int:
-    """Returns the number in a text. Raises `ValueError`."""
+    """Parses a number. Raises `ValueError`."""
     value = int(member) if _INTEGER.fullmatch(member) else 1 << 63
     if not -(1 << 63) <= value < 1 << 63:
         raise ValueError(
@@ -65,7 +65,7 @@ def decode_integer(member: bytes) -> int:
 
 
 def decode_npy(member: bytes) -> Array:
-    """Returns the array in an npy. Raises `ValueError`."""
+    """Parses the array in an npy. Raises `ValueError`."""
     try:
         return parse_npy(member)
     except ValueError as error:
@@ -92,14 +92,14 @@ def tar_fields(fields: Mapping[str, FieldText]) -> dict[str, TarField]:
 
 
 def require_few_extensions(extensions: Iterable[str], samples: int) -> None:
-    """Raises `ConfigError` for more extensions than samples if several end alike: samples or fields
-    have dots in their names."""
+    """Raises `ConfigError` if there are more extensions than samples and several end alike, as
+    samples or fields then have dots in their names."""
     known = sorted({*extensions})
     last, count = Counter(text.rpartition(".")[2] for text in known).most_common(1)[0]
     if len(known) > samples and count > 1:
         raise ConfigError(
-            f"keys end at a name's first dot, so there are {samples} samples with "
-            f"{len(known)} extensions: {abbreviate(known)}; rename the members, as x_1.{last} for "
-            f"x.1.{last}, or if these are fields, name them: fields: {{NAME: {known[0]}}}",
+            f"keys end at a name's first dot, so there are {samples} samples with {len(known)} "
+            f"extensions: {abbreviate(known)}; rename the members, such as x.1.{last} to "
+            f"x_1.{last}, or if these are fields, name them: fields: {{NAME: {known[0]}}}",
             at=("webdataset",),
         )

@@ -1,4 +1,4 @@
-"""Index of tars: the place of every member of every sample."""
+"""Index of tars: the place of every sample's members."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TarIndex(NamedTuple):
     kinds: Int64
     """The position of each member's extension in `extensions`."""
     offsets: Int64
-    """Bytes: where each member's data begins."""
+    """Byte at which each member's data begins."""
     sizes: Int64
     """Bytes of each member's data."""
     digest: npt.NDArray[np.str_]
@@ -72,7 +72,7 @@ def build_index(
     rebuild: bool = False,
 ) -> list[IndexedTar]:
     """Returns the index of each tar, from the cache if it is valid, else built and cached.
-    `directory` replaces the data's own folder as the cache. Raises `SourceError`, also for a
+    `directory` replaces the data's own folder as the cache. Raises `SourceError`, including for a
     truncated tar unless `keep_damaged`."""
     indexed = index_files(files, _TarFormat(), directory, progress, rebuild=rebuild)
     tars = [IndexedTar(*entry) for entry in indexed]
@@ -114,7 +114,7 @@ def read_samples(scan: MemberScan, path: str) -> Iterator[tuple[str, dict[str, M
             if extension in sample:
                 raise SourceError(
                     f"{path} at byte {member.begin}: the sample {key!r} has two members "
-                    f"{extension!r}; write each sample under a key of its own",
+                    f"{extension!r}; give each sample its own key",
                     file=path,
                     offset=member.begin,
                 )
@@ -137,8 +137,8 @@ class _Keys:
         self._shared: dict[frozenset[str], frozenset[str]] = {}
 
     def add(self, key: str, sample: Mapping[str, Member]) -> None:
-        """Raises `SourceError` for a sample whose extensions another with its key lacks: both are
-        parts of one."""
+        """Raises `SourceError` for a sample if an earlier one with its key has none of its
+        extensions, as both are then parts of one sample."""
         extensions = frozenset(sample)
         before = self._seen.setdefault(key, self._shared.setdefault(extensions, extensions))
         if before.isdisjoint(extensions):
@@ -146,7 +146,7 @@ class _Keys:
             first, second = (", ".join(sorted(part)) for part in (before, extensions))
             raise SourceError(
                 f"{self._path} at byte {begin}: the members of the sample {key!r} are not "
-                f"adjacent: other samples stand between {first} and {second}; write the tar "
+                f"adjacent: other samples are between {first} and {second}; write the tar "
                 "again, sorted by name: tar --sort=name -cf NEW FOLDER",
                 file=self._path,
                 offset=begin,

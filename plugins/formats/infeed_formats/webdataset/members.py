@@ -1,4 +1,4 @@
-"""Tar file format: members of USTAR, GNU and PAX tars. Each header's checksum is verified; tars
+"""Tar file format: members of USTAR, GNU and PAX tars. Each header's checksum is verified, and tars
 without random access are refused.
 
 member = headers that extend the next one: name, size · header: 512 bytes · data, padded to 512
@@ -18,18 +18,18 @@ from infeed_server.storage.handles import FileHandle
 _log = logging.getLogger(__name__)
 
 BLOCK = 512
-"""Bytes. Headers and data begin at multiples of it."""
+"""Bytes; headers and data begin at multiples of it."""
 
 _SCAN_WINDOW = 8 << 20
 """Bytes read at once while scanning small members."""
 _SMALL = 4 << 10
-"""Bytes. Members up to this size, such as labels, are read with their headers."""
+"""Bytes; members up to this size, such as labels, are read with their headers."""
 _SKIP_WINDOW = 2 * _SMALL
 """Bytes read at once while scanning large members, whose data is skipped."""
 _SKIP_THRESHOLD = 64 << 10
-"""Bytes. Longer data of a local file is skipped: one small read costs less than reading it all."""
+"""Bytes; longer data of a local file is skipped, as one small read costs less than all of it."""
 _MAX_EXTENSION = 1 << 20
-"""Bytes of a header that extends another. Names are shorter."""
+"""Maximum bytes of a header that extends another; names are shorter."""
 
 _EMPTY = bytes(BLOCK)
 
@@ -48,8 +48,8 @@ _NAME, _LINK_NAME, _EXTENSION, _DEFAULTS = b"L", b"K", b"xX", b"g"
 
 
 class Member(NamedTuple):
-    """A file in a tar. `begin` is the offset of its first header, `offset` of its data; `content`
-    has small data, and is empty otherwise."""
+    """A file in a tar. `begin` is the offset of its first header, `offset` that of its data.
+    `content` holds small data and is otherwise empty."""
 
     name: str
     begin: int
@@ -67,8 +67,8 @@ class TruncatedTar(Exception):  # noqa: N818 - not an error where the whole samp
 
 
 class MemberScan:
-    """An iterator over the members of a tar from an offset on. Raises `SourceError` for a damaged
-    or unsupported header, and `TruncatedTar`."""
+    """An iterator over the members of a tar, from an offset. Raises `SourceError` for a damaged or
+    unsupported header, and `TruncatedTar`."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class MemberScan:
                 raise SourceError(f"{text}{command} < OLD > NEW", file=self._path, offset=0)
 
     def _read_header(self, offset: int, begin: int) -> bytes:
-        """Reads a block. A file may end after a member: GNU tar and `tarfile` accept it, too."""
+        """Reads a block. A file may end after a member, which GNU tar and `tarfile` also accept."""
         if offset != self._size or offset != begin or not offset:
             return self._read(offset, BLOCK, begin)
         _log.warning("%s ends without an end mark; is it whole?", self._path)
@@ -151,7 +151,7 @@ class MemberScan:
         return self._window[offset - start : end - start]
 
     def _check(self, header: bytes, offset: int) -> int:
-        """Returns the size in a header, whose checksum is verified."""
+        """Verifies a header's checksum and returns the size in it."""
         try:
             stored = int(header[148:156].strip(b" \0"), 8)
         except ValueError:
@@ -160,7 +160,7 @@ class MemberScan:
         if sum(header) - sum(header[148:156]) + 8 * ord(" ") != stored:
             raise self._error(offset, "the checksum of a header does not match")
         field = header[124:136]
-        if field[0] & 0x80:  # in base 256; a negative number is too large here
+        if field[0] & 0x80:  # base 256; a negative number becomes too large
             return self._number(str(int.from_bytes(field, "big") - (1 << 95)), 10, offset)
         return self._number(field.strip(b" \0").decode("ascii", "replace") or "0", 8, offset)
 
@@ -177,7 +177,7 @@ class MemberScan:
     def _extend(
         self, extensions: dict[str, str], kind: bytes, data: int, size: int, begin: int
     ) -> None:
-        """Reads the properties that a header states for the next member, or for all that follow."""
+        """Reads a header's properties of the next member, or of all that follow."""
         if size > _MAX_EXTENSION:
             raise self._error(data, f"a header of {size} bytes extends another")
         content = self._read(data, size, begin)
@@ -224,7 +224,7 @@ class MemberScan:
 
 def _name(header: bytes) -> str:
     name = header[:100].partition(b"\0")[0]
-    # GNU tar has other fields in place of the prefix.
+    # GNU tar has other fields instead of the prefix.
     prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
     return os.fsdecode(prefix + b"/" + name if prefix else name)
 

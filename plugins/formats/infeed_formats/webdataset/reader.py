@@ -68,7 +68,7 @@ class WebDatasetReader(ColumnSource):
     def _places(self, extensions: Sequence[str]) -> tuple[Int64, Int64]:
         """Returns the offset and size of a field's member in each sample; -1 if it has none."""
         offsets, sizes = np.full((2, len(self._samples)), -1, np.int64)
-        for extension in reversed(extensions):  # a sample's first one counts
+        for extension in reversed(extensions):  # the first one that a sample has counts
             for (_, index, _), first in zip(self._tars, self._samples.first, strict=False):
                 found = index.extensions[index.kinds] == extension
                 samples = index.samples[found] + first
@@ -81,8 +81,8 @@ class WebDatasetReader(ColumnSource):
         if not len(having):
             known = sorted({text for tar in self._tars for text in tar.members.extensions.tolist()})
             raise SourceError(
-                f"no sample has {' or '.join(self._extensions[name])}; there are: "
-                f"{abbreviate(known, 20)}; an extension begins at the first dot of a name",
+                f"no sample has {' or '.join(self._extensions[name])}; there are "
+                f"{abbreviate(known, 20)}, where an extension begins at a name's first dot",
                 at=("fields", name),
             )
         if kind != "npy":
@@ -99,7 +99,7 @@ class WebDatasetReader(ColumnSource):
         return Field(name, str(first.data_type), first.array.shape)
 
     def _lack(self, index: int) -> str:
-        """Returns why a sample is bad, if that shows without reading its members."""
+        """Returns why a sample is bad, as far as the index shows."""
         if index in self._truncated:
             return "the tar is truncated inside it, or ends after it"
         offsets = zip(self._offsets[index], self._extensions.items(), strict=True)
@@ -116,7 +116,7 @@ class WebDatasetReader(ColumnSource):
         path, stamp = self._samples.files[number]
         with reading(path), FileHandle(path) as handle:
             self._samples.ranges.check(number)
-            # Read again: keeping the keys of all samples would take much memory.
+            # Reads the key again, because keeping all keys would take much memory.
             first = next(MemberScan(handle, path, stamp.size).members(found.offset or 0), None)
         key, _ = (split_name(first.name) if first else None) or ("", "")
         return super().sample_error(index, problem, place or f"{key!r} in {found}", **where)

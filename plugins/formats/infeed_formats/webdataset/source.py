@@ -1,4 +1,4 @@
-"""The `webdataset` source: tars where members that share a key are the fields of a sample."""
+"""The `webdataset` source: tars in which members with the same key are a sample's fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from infeed_server.storage.stamp import StoredFile
 
 
 class WebDatasetSource(FilesDefinition):
-    """Tars of samples, uncompressed, in the sorted order of their paths."""
+    """Uncompressed tars of samples, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "webdataset"
     indexed_ending: ClassVar[str] = ".tar"
@@ -29,9 +29,9 @@ class WebDatasetSource(FilesDefinition):
     webdataset: Paths
     """Tars: a path, a glob, or a list of them."""
     fields: Annotated[dict[str, FieldText], Field(min_length=1)] | None = None
-    """Fields to serve, by name: an extension, or alternatives as in `jpg;jpeg;png`, with an
-    optional type, `bytes` or `int64`, as in `{cls: bytes}`; by default each extension of the first
-    sample, with `_` for its dots."""
+    """Fields to serve by name: an extension, or alternatives such as `jpg;jpeg;png`, with a type if
+    needed, `bytes` or `int64`, as in `{cls: bytes}`; by default each extension of the first sample,
+    with `_` for its dots."""
     index: PathString | None = None
     """Directory of the record index; by default beside the data."""
 
@@ -44,8 +44,8 @@ class WebDatasetSource(FilesDefinition):
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> WebDatasetReader:
-        """Opens the source, and builds the index of each tar if none is cached. Raises
-        `SourceError`. With `keep_damaged`, truncated samples are unreadable samples."""
+        """Opens the source and builds the index of each tar if none is cached. With `keep_damaged`,
+        truncated samples are unreadable samples. Raises `SourceError`."""
         files = self.list_files()
         tars = build_index(files, self.index, progress, keep_damaged=keep_damaged)
         first = next((tar.members for tar in tars if tar.samples), None)

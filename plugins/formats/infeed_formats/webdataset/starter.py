@@ -1,4 +1,4 @@
-"""WebDataset tars: the drafts of pipelines for them."""
+"""Drafts of pipelines for WebDataset tars."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IMAGES = ("jpg", "jpeg", "png")
 
 
 def _tars(data: Files) -> Iterator[Draft]:
-    """Yields the draft for tars of WebDataset."""
+    """Yields the draft for WebDataset tars."""
     samples: list[dict[str, bytes]] = []
     for path in some_files(data):
         # `infeed check --scan` reports a truncated tar.
@@ -55,7 +55,7 @@ def _tars(data: Files) -> Iterator[Draft]:
                 values = [decode_integer(value) for value in values]
             except ValueError:
                 kind, fields[name] = BYTES, {extensions[0]: BYTES}
-                notes.append(f"{name} has words; a map, or other values in .cls, makes numbers")
+                notes.append(f"{name} has words; use a map, or write numbers into .cls")
         columns[name] = kind, values if kind != "npy" else ()
         if len(values) != len(samples):
             left_out[name] = f"{len(values)} of {len(samples)} samples have it"

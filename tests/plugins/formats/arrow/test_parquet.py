@@ -257,18 +257,18 @@ def test_columns_that_cannot_be_served(tmp_path: Path, caplog: pytest.LogCapture
 
 def test_files_of_other_types_are_refused(file: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "z.parquet", {"id": [1], "text": ["a"], "more": [1]})
-    with pytest.raises(SourceError, match=r"z.parquet has int64\[\] of the column 'id', and .*rows."
-                       r"parquet has int16\[\]; serve the files as two data sets"):  # fmt: skip
+    with pytest.raises(SourceError, match=r"z.parquet has int64\[\] for the column 'id', but .*rows"
+                       r"\.parquet has int16\[\]; serve the files as two data sets"):  # fmt: skip
         opened([file, other], ["text", "id"])
     assert len(opened([file, other], ["text"])) == ROWS + 1
-    with pytest.raises(SourceError, match=r"z.parquet has no field of the column 'photo.bytes'"):
+    with pytest.raises(SourceError, match=r"z.parquet has no field for the column 'photo.bytes'"):
         opened([file, other], ["photo.bytes"])
     times = [
         write(tmp_path / f"{unit}.parquet", {"t": pa.array([1], pa.timestamp(unit))})
         for unit in ("ms", "us")
     ]
     with pytest.raises(
-        SourceError, match=r"us.parquet has int64\[\] timestamp\[us\] of the column"
+        SourceError, match=r"us.parquet has int64\[\] timestamp\[us\] for the column"
     ):
         opened(times)
 
@@ -282,11 +282,11 @@ def test_files_of_other_types_are_refused(file: Path, tmp_path: Path) -> None:
         ),
         (lambda content: content[: len(content) // 2], "is truncated or not Parquet"),
         (lambda _: b"", "is truncated or not Parquet"),
-        (lambda _: b"PAR1", "footer cannot be read: it has"),
+        (lambda _: b"PAR1", "footer cannot be read: it states"),
         (lambda content: b"PAR1" + content[-2000:], "row group 0 cannot be read: "),
         (
             lambda content: content[:-8] + b"\xff\xff\xff\x7fPAR1",
-            "footer cannot be read: it has 2147483",
+            "footer cannot be read: it states 2147483",
         ),
         (lambda content: content[:-60] + bytes(52) + content[-8:], "footer cannot be read: "),
         (lambda content: content[:-4] + b"PARE", "is encrypted; write it without encryption"),

@@ -51,7 +51,7 @@ def test_a_sample_is_a_window(tmp_path: Path, parse: Parse, dtype: str) -> None:
     assert source.columns["tokens"].shape.as_list() == [3]
     assert source.read(np.array([], int))["tokens"].shape == (0, 3)
     assert parse(source, 0)["tokens"].dtype.name == dtype
-    with pytest.raises(SourceError, match="no sequence, or no window of 9 tokens, in 2 files from"):
+    with pytest.raises(SourceError, match="no sequence, or no window of 9 tokens, in 2 files such"):
         open_source(tmp_path / "*.idx", 9)
 
 
