@@ -119,7 +119,7 @@ class Draft:
 
     def _text(self, look: ImageLook) -> str:
         count = len(look.opened)
-        return f"{look} ({count} looked at)" if count < self.samples else str(look)
+        return f"{look} ({count} read)" if count < self.samples else str(look)
 
     def _note_places(self, image: str, places: Sequence[str]) -> None:
         if places and self.is_for_training:

@@ -46,7 +46,7 @@ class ImageLook(NamedTuple):
     grey: int
     turned: int
     opened: Sequence[bool]
-    """Whether each that was looked at is an image."""
+    """Whether each that was read is an image."""
 
     @classmethod
     def at(cls, images: Sequence[str | bytes]) -> ImageLook:

@@ -278,8 +278,8 @@ def test_examples_are_of_images_that_can_be_opened(tmp_path: Path) -> None:
     names = [f"{name}/{number:02}.jpg" for name in "ab" for number in range(40)]
     (write_images(tmp_path / "d", *names) / "b" / "zz.jpg").write_text("hello")
     (draft,) = drafts(tmp_path / "d")
-    assert draft.fields["image"].endswith(" (64 looked at)")
-    assert draft.notes == ["1 of 64 images looked at cannot be opened"]
+    assert draft.fields["image"].endswith(" (64 read)")
+    assert draft.notes == ["1 of the 64 images read cannot be opened"]
     assert (draft.examples[0], draft.examples[-1]) == ("a/00.jpg: 0", "b/38.jpg: 1")
 
 
