@@ -28,11 +28,7 @@ def write_modules(page: str, folder: Path) -> None:
                 out.write(block.code)
 
 
-BLOCKS = [*doc_blocks.to_run("yaml"), *doc_blocks.to_run("yaml", "docs/data-order.md")[1:]]
-"""With a mixture of a page whose first definition has a test of its own."""
-
-
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize("block", doc_blocks.to_run("yaml"), ids=str)
 def test_definition_is_good(block: doc_blocks.Block, folder: Path, nursery: Nursery) -> None:
     for word, package in PACKAGES.items():
         if word in block.code and importlib.util.find_spec(package) is None:

@@ -16,7 +16,6 @@ from tools.docs.option_types import describe_default, describe_type
 
 from infeed_formats.tfrecord.features import FeatureOptions
 from infeed_mixtures.definition import MixPart
-from infeed_python.source import FieldOptions
 from infeed_server.config.model import Definition
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Remove, Shuffle
 from infeed_server.sources.registry import source_classes
@@ -31,7 +30,6 @@ _MODELS: dict[str, type[Definition]] = {
     "batch": BatchOptions,
     "mix-part": MixPart,
     "feature": FeatureOptions,
-    "field": FieldOptions,
     **{one.kind: one for one in source_classes() if "of" not in one.model_fields},
 }
 """Table → its model. Sources around another, such as `where`, are explained in the text."""
