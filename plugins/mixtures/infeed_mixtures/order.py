@@ -18,7 +18,7 @@ import numpy as np
 
 from infeed.shared.errors import InvalidRequestError, SampleError
 from infeed_mixtures.mixture import Mixture
-from infeed_mixtures.permuted import images
+from infeed_mixtures.permuted import by_group, images
 from infeed_server.order import SampleOrder
 from infeed_server.order.hashing import combine
 from infeed_server.order.permutation import Positions
@@ -165,8 +165,10 @@ class MixedOrder(SampleOrder):
         parts, draws = self.mixture.at(numbers)
         places = np.arange(len(positions)) - firsts[piece - 1]
         hashes = combine(self.seed, MIX_DOMAIN, epochs, blocks, places)
-        permuted, kept = parts[np.lexsort((hashes, piece))], np.empty_like(draws)
-        kept[np.lexsort((permuted, piece))] = draws[np.lexsort((parts, piece))]
+        by_hash = np.argsort(hashes, kind="stable")
+        permuted, kept = parts[by_hash[by_group(piece[by_hash])]], np.empty_like(draws)
+        first = piece * len(self.sizes)
+        kept[by_group(first + permuted)] = draws[by_group(first + parts)]
         return permuted, kept
 
     @cached_property
@@ -182,7 +184,7 @@ class MixedOrder(SampleOrder):
 
     def _peers(self, index: Positions) -> tuple[Any, Any]:
         parts = self.parts_of(index)
-        return self.begins[parts], np.array(self.sizes)[parts]
+        return self.begins[parts], np.diff(self.begins)[parts]
 
     def _visits_of(
         self, part: int, epoch: int, index: Positions
@@ -214,9 +216,9 @@ def _page_samples(order: MixedOrder, begin: int) -> tuple[Positions, Positions]:
     """Returns the samples and their turns at the positions of a page, 16 bytes per position."""
     positions = np.arange(begin, min(begin + order.page, (begin // order.span + 1) * order.span))
     parts, draws = order.turns_at(positions)
-    turns, places = np.divmod(draws, np.array(order.sizes)[parts])
+    turns, places = np.divmod(draws, np.diff(order.begins)[parts])
     turns += positions // order.count * order.restarts
-    by_pair = np.lexsort((turns, parts))
+    by_pair = by_group(parts)  # the turns of a part follow each other
     pairs = np.stack([parts, turns], axis=1)[by_pair]
     is_first = np.diff(pairs, axis=0, prepend=-1).any(axis=1)
     which = np.empty_like(by_pair)
@@ -233,7 +235,7 @@ def _permuted(
     if order.mode == "global":
         parts, turns = pairs.T
         keys = np.stack([order.seeds[parts], turns], axis=1)
-        return images(places, which, np.array(order.sizes)[parts].tolist(), keys)
+        return images(places, which, np.diff(order.begins)[parts], keys)
     result = np.empty_like(places)
     for number, (part, turn) in enumerate(pairs.tolist()):
         inside = which == number

@@ -10,38 +10,50 @@ from infeed_server.order.permutation import (
     ROUNDS,
     SORTED_COUNT,
     Positions,
-    half_widths,
 )
 
 
-def images(values: Positions, which: Positions, counts: list[int], keys: Positions) -> Positions:
+def by_group(groups: Positions) -> Positions:
+    """Returns the places of each group, group by group and else in their order. Small numbers are
+    sorted by radix."""
+    return np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
+
+
+def images(values: Positions, which: Positions, counts: Positions, keys: Positions) -> Positions:
     """Returns `permutation(counts[i], *keys[i]).forward(value)` for each value, with i from
     `which`."""
     result = np.empty_like(values)
-    sizes = np.array(counts)
-    large = sizes[which] > SORTED_COUNT
-    small = np.where(sizes > SORTED_COUNT, 0, sizes)
-    begins = (np.cumsum(small) - small)[which]
-    result[~large] = _sorted_images(small, keys)[(begins + values)[~large]]
-    result[large] = _Networks(counts, keys).forward(values[large], which[large])
+    for is_sorted, make in ((True, _Sorted), (False, _Networks)):
+        chosen = (counts <= SORTED_COUNT) == is_sorted
+        here = chosen[which]
+        place = np.cumsum(chosen) - 1
+        made = make(counts[chosen], keys[chosen])
+        result[here] = made.forward(values[here], place[which[here]])
     return result
 
 
-def _sorted_images(sizes: Positions, keys: Positions) -> Positions:
-    """Returns all images under permutations like `sorted_permutation`, concatenated."""
-    owners = np.repeat(np.arange(len(sizes)), sizes)
-    elements = np.arange(len(owners)) - (np.cumsum(sizes) - sizes)[owners]
-    hashes = combine(*keys[owners].T, elements)
-    return elements[np.lexsort((hashes, owners))]
+class _Sorted:
+    """Permutations as `sorted_permutation` makes one, for each count and key."""
+
+    def __init__(self, counts: Positions, keys: Positions) -> None:
+        elements, last = np.arange(counts.max(initial=0)), np.iinfo(np.uint64).max
+        hashes = combine(*keys.T[..., np.newaxis], elements)
+        hashes = np.where(elements < counts[:, np.newaxis], hashes, last)
+        self._images = np.argsort(hashes, 1, kind="stable")
+
+    def forward(self, values: Positions, which: Positions) -> Positions:
+        images: Positions = self._images[which, values]
+        return images
 
 
 class _Networks:
     """A Feistel network like that of `FeistelPermutation` for each count and key."""
 
-    def __init__(self, counts: list[int], keys: Positions) -> None:
-        self._counts = np.array(counts, np.uint64)
-        self._widths = np.array([half_widths(count) for count in counts], np.uint64).T
-        self._keys = [combine(*keys.T, number) for number in range(ROUNDS)]
+    def __init__(self, counts: Positions, keys: Positions) -> None:
+        self._counts = counts.astype(np.uint64)
+        bits = np.maximum(2, np.frexp(counts - 1)[1])
+        self._widths = np.array([bits - bits // 2, bits // 2], np.uint64)
+        self._keys = combine(*keys.T[..., np.newaxis], np.arange(ROUNDS)).T
 
     def forward(self, values: Positions, which: Positions) -> Positions:
         out = self._encrypt(values.astype(np.uint64), which)

@@ -115,6 +115,14 @@ class Schedule:
         """Returns c(m) of nodes, and whether element m goes to the left, which is whether c(m + 1)
         is larger."""
         total, left = self._total[node], self._left[node]
-        quotient, rest = np.divmod(m, total)
-        more, remainder = np.divmod(rest * left + total // 2, total)
+        quotient, rest = _divided(m, total)
+        more, remainder = _divided(rest * left + total // 2, total)
         return quotient * left + more, remainder + left >= total
+
+
+def _divided(numbers: Numbers, by: Numbers) -> tuple[Numbers, Numbers]:
+    """Returns quotients and remainders of numbers from 0 on. Below 2^52 a float's quotient, rounded
+    down, is the exact one, and takes a fraction of the time."""
+    is_small = numbers.max(initial=0) < 1 << 52
+    quotients = (numbers / by).astype(np.int64) if is_small else numbers // by
+    return quotients, numbers - quotients * by

@@ -135,7 +135,7 @@ def test_many_permutations_at_once_are_the_single_ones() -> None:
     values = np.array([value % counts[i] for value, i in enumerate(which.tolist())])
     pairs = zip(values, which.tolist(), strict=True)
     expected = [permutation(counts[i], 7, i).forward(v)[0] for v, i in pairs]
-    assert images(values, which, counts, keys).tolist() == expected
+    assert images(values, which, np.array(counts), keys).tolist() == expected
 
 
 def test_every_rank_sees_every_part() -> None:

@@ -37,8 +37,9 @@ def test_turns_are_numbered_and_lead_back(parts: int, seed: int) -> None:
         seen[part] += 1
     assert schedule.counts(3000).tolist() == seen.tolist()
     rng = random.Random(seed)
-    numbers = np.array([rng.randrange(1 << top) for top in (10, 30, 61, 62) for _ in range(50)])
-    assert np.array_equal(schedule.numbers(*schedule.at(numbers)), numbers)
+    for top in (10, 30, 52, 62):
+        numbers = np.array([rng.randrange(1 << top) for _ in range(50)])
+        assert np.array_equal(schedule.numbers(*schedule.at(numbers)), numbers)
 
 
 @pytest.mark.parametrize("seed", range(4))
