@@ -135,7 +135,7 @@ COMMANDS: list[tuple[str, int, str]] = [
     ("list {server} --token-file {folder}", 1, "^error: --token-file {folder}: is a directory$"),
     ("list {server} --tls-ca {folder}", 1, "^error: tls: ca {folder}: is a directory$"),
     ("list {server} --timeout nan", 1, f"^error: --timeout must be {SECONDS}, not nan$"),
-    ("serve {folder}", 1, "^error: '{folder}' is a folder; name a YAML file, as infeed init writ"),
+    ("serve {folder}", 1, "^error: '{folder}' is a folder; give a YAML file, such as infeed init"),
     ("serve {yaml} --listen {server} --http off", 1, IN_USE + ".*give another --listen, where"),
     ("serve {yaml} --listen 127.0.0.1:0 --http {server}", 1, IN_USE + ".*give another --http, w"),
     ("serve {yaml} --listen 127.0.0.1:0 --http off --tokens {folder}", 1, "{folder}.*directory"),

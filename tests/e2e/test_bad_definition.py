@@ -79,9 +79,9 @@ CAST = "[{cast: {field: x, dtype: int8}}]"
 BATCH, GLOBAL = "batch: {size: 2}", "shuffle: {mode: global}"
 LABELLED = definition("{images: HERE/photos, labels: HERE/labels.csv}")
 BAD_DEFINITIONS = [
-    ("pipelines: {}\n", "Config", ":1: pipelines: expected pipelines by name"),
+    ("pipelines: {}\n", "Config", ":1: pipelines: expected at least one pipeline"),
     (arrays(transforms=RANDOM_FIRST), "Config", r":6: .*transforms\[1\].cache: random_flip_le"),
-    (arrays(transforms="[cache, cache]"), "Config", r":6: .*transforms\[1\].cache: there is o"),
+    (arrays(transforms="[cache, cache]"), "Config", r":6: .*transforms\[1\].cache: there is a"),
     (arrays(transforms="[{map: bad_module:f}]"), "UserCode", r":6: (.|\n)*KeyError: 'nothing'$"),
     (dataset("numbers", transforms=RESIZE), "Config", r":6: .*resize: cannot follow a dataset s"),
     (dataset("numbers", transforms=CAST), "Config", r":6: .*cast: no field 'x'; available: feat"),
@@ -106,5 +106,5 @@ def test_error_names_line_and_key(
 
 def test_name_without_a_pipeline_is_refused(folder: Path, monkeypatch: Any) -> None:
     monkeypatch.syspath_prepend(folder)
-    with pytest.raises(infeed.InfeedError, match="neither a YAML file that exists nor of the form"):
+    with pytest.raises(infeed.InfeedError, match="neither an existing YAML file nor of the form"):
         load("nowhere")

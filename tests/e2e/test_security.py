@@ -187,7 +187,7 @@ def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path) -> None:
         "secret",
     ]
     for options, problem in (
-        (("--tls-ca", pki.ca, "--token-file", some_token), "needs the pattern '*'"),
+        (("--tls-ca", pki.ca, "--token-file", some_token), "add the pattern '*'"),
         (("--tls-ca", pki.untrusted_ca, "--token-file", all_token), "its certificate is invalid"),
     ):
         refused = top(*options)

@@ -71,10 +71,10 @@ def open_directory(
         return store
     except OSError as error:
         if error.errno in _NO_SPACE:
-            log.warning("the cache %s is not used: %s; make room", path, error.strerror)
+            log.warning("the cache %s is not used: %s; free some space", path, error.strerror)
             return None
         problem = f"cannot use the cache {path}: {error.strerror}"
-        raise ConfigError(f"{problem}; give a path that can be written") from error
+        raise ConfigError(f"{problem}; give a writable path") from error
 
 
 def default_root() -> Path:
@@ -155,7 +155,7 @@ def _collect(root: Path, keep: Path, budget: int) -> int:
     for one in unused:
         if total <= budget // 2:
             break
-        log.info("the cache of %r in %s is deleted: nothing uses it", one.pipeline, one.path)
+        log.info("the unused cache of %r in %s is deleted", one.pipeline, one.path)
         shutil.rmtree(_rename(one.path), ignore_errors=True)
         total -= one.bytes
     return total

@@ -166,7 +166,7 @@ class DiskStore(Store):
         except OSError as error:
             self._stop(error)
         if self._is_full:
-            log.info("the cache %s is full: it keeps what it has", self.directory)
+            log.info("the cache %s is full; it keeps its samples", self.directory)
         return not self._is_full
 
     def _take_segment(self) -> int:

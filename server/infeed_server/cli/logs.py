@@ -62,13 +62,13 @@ class LogOptions:
     def level(self) -> int:
         """The level from these options, or else from the environment. Raises `ConfigError`."""
         if self.quiet and self.verbose:
-            raise ConfigError("--quiet and --verbose: mutually exclusive; give one of them")
+            raise ConfigError("--quiet and --verbose: mutually exclusive; give only one")
         if self.quiet or self.verbose:
             return logging.WARNING if self.quiet else logging.DEBUG
         name = os.environ.get(LEVEL_VARIABLE) or "info"
         if name not in _LEVELS:
             raise ConfigError(
-                f"{LEVEL_VARIABLE}={name}: no such level; it is one of {', '.join(_LEVELS)}"
+                f"{LEVEL_VARIABLE}={name}: unknown level; use one of {', '.join(_LEVELS)}"
             )
         return _LEVELS[name]
 

@@ -47,7 +47,7 @@ def token(
 
     end = None if expires is None else parse_expiry(expires, datetime.now(timezone.utc))
     secret = new_token()
-    console.print("[bold]the token[/], for trainers, to be kept secret:")
+    console.print("[bold]the token[/] for trainers, which you must keep secret:")
     print(secret, flush=True)
-    console.print("[bold]its entry[/], under 'tokens:' in the server's file:")
+    console.print("[bold]its entry[/] under 'tokens:' in the server's file:")
     print(token_entry(secret, name, pipelines or ["*"], end), end="")

@@ -90,7 +90,7 @@ class Document:
             if not isinstance(key, str):
                 self.add(line, f"the key {reprlib.repr(key)} is not text", path)
             elif key in result:
-                self.add(line, f"given twice, first in line {self.lines[inner]}", inner)
+                self.add(line, f"given twice, first on line {self.lines[inner]}", inner)
             else:
                 self.lines[inner] = line
                 result[key] = self.construct(loader, value_node, inner)

@@ -43,8 +43,7 @@ def random_access(engine: Engine) -> RandomAccess:
 def requires_other_engine(engine: Engine, what: str) -> InvalidRequestError:
     """Returns the error for a feature that a trainer requests and the engine lacks."""
     return InvalidRequestError(
-        f"{engine.spec.name!r} has no {what}: this server makes its batches itself, with the local "
-        "engine; read it with infeed.connect(...), or start the server with an --engine that has "
-        "them",
+        f"pipeline {engine.spec.name!r} has no {what}, because this server uses the local engine; "
+        "read it with infeed.connect(...), or start the server with another --engine",
         pipeline=engine.spec.name,
     )

@@ -56,7 +56,7 @@ def record_stage(
     monitor: Monitor, pipeline: str, stage: Stage, began_at: float, span: BatchSpan | None
 ) -> None:
     """Records a stage that ends now, also in the span of a traced batch. `began_at` is
-    `time.perf_counter()` at its begin."""
+    `time.perf_counter()` at its start."""
     seconds = time.perf_counter() - began_at
     trace_id = "" if span is None else span.trace_id
     monitor.measure("infeed_stage_seconds", seconds, pipeline, stage, trace_id=trace_id)

@@ -19,7 +19,7 @@ from infeed_server.storage.files import abbreviate, absolute_path
 Names: TypeAlias = tuple[str, ...]
 
 _MAX_NAMED = 30
-"""Classes in the list that an error suggests."""
+"""Maximum classes in the list that an error suggests."""
 
 
 def class_folder_problems(pipelines: Mapping[str, Pipeline]) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ def _remedy(own: Names, other: Names, everything: Iterable[Names], source: Image
     related = [found for found in everything if not {*own, *other}.isdisjoint(found)]
     names = sorted({name for found in related for name in found})
     where = "" if source.numbers_folders else f", beside table: {_place(source)}"
-    return f"give both one list of classes, as {_as_list(names, where)}"
+    return f"write the same list in both, {_as_list(names, where)}"
 
 
 def _as_list(names: Sequence[str], of_table: str = "") -> str:

@@ -27,7 +27,7 @@ MAX_STEP = 1 << 40
 def _needs_global(order: str, info: ValidationInfo) -> str:
     if order == "stable" and info.data.get("mode", "global") != "global":
         raise ValueError(
-            f"should be left out with mode: {info.data['mode']}, which has no such order"
+            f"should be left out with mode: {info.data['mode']}, which has no stable order"
         )
     return order
 
@@ -42,8 +42,8 @@ class Shuffle(Definition):
     mode: Literal["global", "window", "none"] = "global"
     """How the samples of an epoch are permuted: see below."""
     order: Annotated[Literal["permuted", "stable"], AfterValidator(_needs_global)] = "permuted"
-    """With `mode: global`: `stable` changes at most one slot of an epoch for each sample that is
-    added. It takes 16 bytes of memory for a sample and epoch; `permuted` takes none."""
+    """With `mode: global`: `stable` changes at most one slot of an epoch for each added sample. It
+    takes 16 bytes of memory per sample and epoch; `permuted` takes none."""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """Seed of the order and of every random transform; a trainer may choose another."""
     block: Annotated[int, Field(ge=1, lt=1 << 63)] = 1024
@@ -98,9 +98,9 @@ class BatchOptions(Definition):
         """Raises `ConfigError` if an epoch has no batch."""
         if self.remainder == "drop" and self.size > sample_count:
             raise ConfigError(
-                f"{self.size} is larger than the data set, which has {sample_count} samples; take "
-                f"a smaller one, or batch: {{size: {self.size}, remainder: pad}} for a batch with "
-                "empty slots",
+                f"{self.size} is larger than the data set, which has {sample_count} samples; use a "
+                f"smaller size, or batch: {{size: {self.size}, remainder: pad}} to fill a batch "
+                "with empty slots",
                 at=("batch", "size"),
             )
 
@@ -121,7 +121,7 @@ def _in_order(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...
     for first, last in ranges:
         if not end <= first < last:
             raise ValueError(
-                f"should be ranges [first, end] in order, which do not overlap; [{first}, {last}] "
+                f"should be ranges [first, end] in order and without overlap; [{first}, {last}] "
                 + ("is empty" if first >= last else f"begins before {end}")
             )
         end = last
@@ -151,7 +151,7 @@ class Pipeline(HasSource):
     """A pipeline that a server can serve."""
 
     source: AnySource
-    """Source of the samples, which one of its keys selects."""
+    """Source of the samples; one of its keys selects the kind."""
     add: Annotated[
         tuple[AddedSource, ...],
         BeforeValidator(as_tuple),
@@ -162,8 +162,8 @@ class Pipeline(HasSource):
     """Samples to leave out: the path of a file, a list of ids and file names, or [more
     options](samples.md#removed-samples)."""
     skip: StepRanges = ()
-    """Ranges of steps to leave out, `[[first, end], ...]`, as a run without `skip` numbers them, in
-    steps of `batch.size` samples over all ranks. Their samples come again in the next epoch."""
+    """Ranges of steps to leave out, `[[first, end], ...]`, numbered as in a run without `skip`, in
+    steps of `batch.size` samples over all ranks. Their samples return in the next epoch."""
     shuffle: Shuffle = Shuffle(mode="none")
     """Order of the samples."""
     transforms: TransformList = ()
@@ -174,7 +174,7 @@ class Pipeline(HasSource):
     batch: Annotated[BatchOptions | None, BeforeValidator(_with_size)] = None
     """Batch options, or the size alone; required unless the elements of a `dataset` are batches."""
     on_error: OnError = "raise"
-    """Treatment of bad samples: those that cannot be read or transformed."""
+    """Treatment of bad samples, which cannot be read or transformed."""
     quarantine: str | None = None
     """Path of the log of bad samples, one JSON object per line; the default is
     `quarantine/NAME.jsonl` in the working directory."""

@@ -11,8 +11,8 @@ from infeed_server.transforms.base import RandomTransform, Transform
 
 def name_draws(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     """Returns the transforms with the names of their draws: the given name, or the transform's and
-    its number among the unnamed ones. Raises `ConfigError` for a name that two transforms share, or
-    of one that draws nothing, and `UserCodeError`."""
+    its number among the unnamed ones. Raises `UserCodeError`, and `ConfigError` for a name that two
+    transforms share or whose transform draws nothing."""
     unnamed: Counter[str] = Counter()
     places: dict[str, int] = {}
     named: list[Transform] = []
@@ -24,8 +24,8 @@ def name_draws(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
             step = _number(transform, unnamed)
             if step.random and places.setdefault(step.draw_name, ordinal) != ordinal:
                 raise transform.error(
-                    f"draw: transforms[{places[step.draw_name]}] has the name {step.draw_name!r} "
-                    "too, and two transforms share no draws; give another name"
+                    f"draw: transforms[{places[step.draw_name]}] is also named {step.draw_name!r}, "
+                    "and two transforms cannot share draws; choose another name"
                 )
         named.append(step)
     return tuple(named)
@@ -36,8 +36,8 @@ def _number(transform: RandomTransform, unnamed: Counter[str]) -> RandomTransfor
     if not transform.random:
         if transform.given_name:
             raise transform.error(
-                f"draw: the function has no key to draw from, so {transform.given_name!r} names "
-                "nothing; leave it out"
+                f"draw: the function takes no key, so {transform.given_name!r} names no draws; "
+                "leave it out"
             )
         return transform
     if transform.given_name:

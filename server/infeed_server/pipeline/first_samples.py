@@ -26,7 +26,7 @@ class FirstSamples:
         self._source = source
 
     def values(self, steps: Sequence[Step], name: str) -> list[npt.NDArray[Any]]:
-        """Returns a field after the steps, and computes only what it depends on."""
+        """Returns a field's values after the steps; computes only what they depend on."""
         make = sample_function(self._source, steps)
 
         def field(columns: Sample, key: tf.Tensor) -> tf.Tensor:
@@ -36,7 +36,7 @@ class FirstSamples:
         function = traced.get_concrete_function(dict(self._source.columns), KEY_SPEC)
         found: list[npt.NDArray[Any]] = []
         for sample in self._samples:
-            with suppress(tf.errors.OpError, UnicodeError):  # TensorFlow's text of an error
+            with suppress(tf.errors.OpError, UnicodeError):  # an error's text may not be UTF-8
                 value = function(sample, tf.constant(_KEY[0])).numpy()
                 found.append(np.asarray(value, object if isinstance(value, bytes) else None))
         return found

@@ -32,14 +32,14 @@ def followed_classes(
     size = sum(len(name.encode()) for names in classes.values() for name in names)
     if size > MAX_BYTES:
         named = ", ".join(classes)
-        log.warning("names of the classes of %s are not sent: %d bytes are too many", named, size)
+        log.warning("class names of %s are not sent: %d bytes are too many", named, size)
         return {}
     return classes
 
 
 def warn_of_other_classes(pipelines: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
-    """Warns of pipelines, by name, that number classes of the same names differently: they may be
-    parts of one data set."""
+    """Warns of pipelines, by name, that number the same classes differently: they may be parts of
+    one data set."""
     first: dict[str, tuple[str, Sequence[str]]] = {}
     for pipeline, classes in pipelines.items():
         for field, names in classes.items():

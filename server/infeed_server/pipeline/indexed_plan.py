@@ -93,7 +93,7 @@ class IndexedPlan:
         return self.source.read_keyed(indices, keys)
 
     def order(self, seed: int, lineage: Lineage = ()) -> RunOrder:
-        """Returns the order of a run. Raises `InvalidRequestError` for segments of another one."""
+        """Returns the order of a run. Raises `InvalidRequestError` for another run's segments."""
         order = replace(self.own_order, seed=seed)
         if not lineage and self.definition.skip:
             lineage = tuple(replace(segment, seed=seed) for segment in self.spec.lineage)
@@ -194,7 +194,7 @@ def _spec(
     assert definition.batch is not None
     if definition.batch.size % 2 and any(isinstance(t, MixPairs) for t in placed.finish):
         problem = f"{definition.batch.size} is odd, and mix_pairs mixes neighbouring slots"
-        raise ConfigError(f"{problem}; take an even one", at=("batch", "size"))
+        raise ConfigError(f"{problem}; use an even size", at=("batch", "size"))
     return PipelineSpec(
         name=name,
         element_spec=finished_spec(placed.wire_spec, placed.finish),
@@ -219,7 +219,7 @@ def sample_order(definition: Pipeline, source: Source, removed: tuple[int, ...])
     shuffle, mode, count = definition.shuffle, definition.shuffle.order_mode, len(source)
     if mode == "stable" and count > MAX_STABLE:
         raise ConfigError(
-            f"stable takes 16 bytes of memory for a sample, and the data set has {count} samples, "
+            f"stable takes 16 bytes of memory per sample, and the data set has {count} samples, "
             f"more than {MAX_STABLE}; leave it out",
             at=("shuffle", "order"),
         )
@@ -271,8 +271,8 @@ def check_placement(transforms: Sequence[Transform], first: int = 0) -> None:
             before = before or transform
         elif before is not None:
             raise ConfigError(
-                f"a function in Python must be before all other transforms, and {before.name} is "
-                "before it; put it first, or write it with TensorFlow operations and leave out "
-                f"{transform.in_source}",
+                "a function in Python must precede all other transforms, but it follows "
+                f"{before.name}; move it to the front, or write it with TensorFlow operations and "
+                f"leave out {transform.in_source}",
                 at=("transforms", number, transform.name, transform.in_source),
             )

@@ -1,4 +1,4 @@
-"""The order of a run whose definition has changed: its segments, under the present definition."""
+"""The order of a run whose definition has changed: its segments, under the current definition."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def run_order(
         # Checked first: an order of more samples than the pipeline has could take any amount of
         # memory.
         if (most := max(segment.sample_count for segment in lineage)) > order.count:
-            raise ValueError(f"a segment has {most} samples, and the pipeline {order.count}")
+            raise ValueError(f"a segment has {most} samples, but the pipeline {order.count}")
         run, last = order_of(lineage, removed, order), lineage[-1]
         expected = (spec.fingerprint, order.seed, order.count, order.name)
         found = (last.fingerprint, last.seed, last.sample_count, last.shuffle)
         if found != expected or last.removed != len(removed):
-            raise ValueError(f"its last segment has {found}, and the pipeline has {expected}")
+            raise ValueError(f"its last segment has {found}, but the pipeline has {expected}")
     except (ValueError, OverflowError) as error:
         raise InvalidRequestError(
             f"the run does not fit pipeline {spec.name!r}: {error}; see infeed amend",

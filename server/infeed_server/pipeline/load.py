@@ -34,8 +34,8 @@ class FilePipelines(dict[str, Pipeline]):
         """The pipelines left out, and their problems."""
 
     def without_broken(self) -> FilePipelines:
-        """Returns the pipelines without a problem, and the problems that concern all. Returns all
-        if none is left."""
+        """Returns the pipelines without a problem, and the problems that concern the whole file. If
+        each pipeline has one, returns all."""
         broken = {name: self._problems_of(name) for name in definitions(self.document)}
         good = {name: pipeline for name, pipeline in self.items() if not broken[name]}
         if not good:
@@ -64,7 +64,7 @@ def load(name: str, *, skip_broken: bool = False) -> Pipelines:
     line; `skip_broken` leaves out the pipelines of a file that have one."""
     if Path(name).is_dir():
         raise ConfigError(
-            f"{name!r} is a folder; name a YAML file, as infeed init writes it, or module:attr",
+            f"{name!r} is a folder; give a YAML file, such as infeed init writes, or module:attr",
             name=name,
         )
     if name.endswith((".yaml", ".yml")) or Path(name).is_file():
@@ -72,7 +72,7 @@ def load(name: str, *, skip_broken: bool = False) -> Pipelines:
     if ":" in name:
         return from_object(name)
     raise ConfigError(
-        f"{name!r} is neither a YAML file that exists nor of the form module:attr", name=name
+        f"{name!r} is neither an existing YAML file nor of the form module:attr", name=name
     )
 
 
@@ -140,7 +140,7 @@ def parse(value: Mapping[str, Any]) -> Pipeline:
 
 def from_object(name: str) -> Pipelines:
     """Loads the pipelines of the Python object that `module:attr` names."""
-    load_tensorflow()  # the user's module may look at all of it
+    load_tensorflow()  # the user's module may use any part of it
     with user_errors(name, InfeedError, KeyboardInterrupt):
         target = importer.load(name)
         if callable(target):
@@ -154,8 +154,8 @@ def from_object(name: str) -> Pipelines:
     ):
         return {key: pipeline.linked(target) for key, pipeline in target.items()}
     raise ConfigError(
-        f"{name} is {type(target).__name__}; it must be a Pipeline, a mapping of names to "
-        "Pipelines, or a function that returns either",
+        f"{name} has the type {type(target).__name__}; it must be a Pipeline, a mapping of names "
+        "to Pipelines, or a function that returns either",
         name=name,
     )
 
@@ -177,4 +177,4 @@ def _top_level_problems(doc: document.Document) -> Iterator[Problem]:
             hint = did_you_mean(key, ["pipelines"])
             yield doc.problem((key,), f"unknown key {key!r}{hint}; allowed: pipelines")
     if not definitions(doc):
-        yield doc.problem(("pipelines",), "expected pipelines by name; there is none")
+        yield doc.problem(("pipelines",), "expected at least one pipeline, by name")

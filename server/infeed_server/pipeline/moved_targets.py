@@ -209,9 +209,9 @@ def _refuse_two_names(steps: Sequence[Step], pictures: Mapping[str, Any]) -> Non
             other = moved.setdefault(first.get(name, name), name)
             if other != name and (own := pictures.get(name, pictures.get(other))):
                 raise ConfigError(
-                    f"{name!r} is {other!r} renamed, which moved before, and {', '.join(own)} "
-                    "would move with one of the two alone; put the rename before or after all "
-                    "steps that move the picture",
+                    f"{name!r} is {other!r} renamed after it moved, so {', '.join(own)} would miss "
+                    "a part of its moves; put the rename before or after all steps that move the "
+                    "picture",
                     at=("transforms", ordinal, step.name),
                 )
 

@@ -39,7 +39,7 @@ _LARGE = "with too many pixels"
 """Status of pictures that are not passed to the decoder."""
 
 Run = Callable[[Callable[[int], None], Iterable[int]], Iterable[None]]
-"""`map`, or a pool's."""
+"""`map`, or the method of a pool."""
 
 
 @cache
@@ -141,7 +141,7 @@ class NativePictures:
         return Made(np.zeros(len(keys), np.bool_), {}, left, cut_off)
 
     def look(self, columns: Columns) -> npt.NDArray[np.uint8]:
-        """Returns what becomes of the first pixel of each picture, for `count`."""
+        """Returns the status of each picture, for `count`; decodes only the first pixel."""
         contents = self._fields(columns)[self._field]
         count = len(contents)
         windows = np.tile(np.array([0, 0, 1, 1], np.int32), (count, 1))
@@ -192,7 +192,7 @@ class NativePictures:
         count = len(next(iter(columns.values())))
         try:
             fields = self._parse(columns, np.zeros((count, 2), np.int64))
-        except (tf.errors.OpError, UnicodeError):  # of a bad sample: the graph meets it too
+        except (tf.errors.OpError, UnicodeError):  # a bad sample, which fails in the graph too
             return {self._field: np.full(count, b"", object)}
         return {name: np.asarray(values) for name, values in fields.items()}
 

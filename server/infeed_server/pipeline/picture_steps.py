@@ -39,8 +39,8 @@ _ANY_VALUE: dict[type[Transform], set[str]] = {
     RandomResizedCrop: {*_CROP_OPTIONS, "scale", "ratio"},
     RandomFlipLeftRight: {"field", "given_name"},
 }
-"""The steps of a chain, with the options that may have any value: the native decoder supports only
-the default of the others."""
+"""The steps of a chain, with the options that may have any value: of the others, the native decoder
+supports only the default."""
 
 _LETTERS = {CenterCrop: "c", RandomCrop: "c", RandomResizedCrop: "x", RandomFlipLeftRight: "f"}
 _CHAIN = re.compile("((c?r|x)c?|c?sc|c)f?")
@@ -172,13 +172,13 @@ def _chain_at(steps: Sequence[Step], begin: int) -> PictureChain | str:
     measures = [one for one in measures if _touches(one[1], decode)]
     before = [one for one in steps[:begin] if one not in measures]
     if made := [step for _, step in before if _touches(step, decode)]:
-        return f"{made[0].name} stands before decode_image"
+        return f"{made[0].name} comes before decode_image"
     found = _CHAIN.match("".join(_letter(step, decode) for _, step in steps[begin + 1 :]))
     looked_at = [decode] if found else [step for _, step in steps[begin : begin + 2]]
     if odd := [f"{step.name} has {option}" for step in looked_at for option in _odd_options(step)]:
         return odd[0]
     if not found:
-        return "no crop or resize to a size is right behind decode_image"
+        return "no crop or resize to a size directly follows decode_image"
     end = begin + 1 + found.end()
     rest = fuse_decode_and_crop([*before, *steps[end:]])
     measure = cast("MeasurePicture", measures[0][1]) if measures else None
@@ -195,7 +195,7 @@ def choose_chain(steps: Sequence[Step], decoder: str) -> PictureChain | str:
         return chain
     if decoder == "native":
         raise ConfigError(
-            f"--decoder native: {reason}; leave --decoder out, and TensorFlow decodes"
+            f"--decoder native: {reason}; leave out --decoder to decode with TensorFlow"
         )
     return f"TensorFlow decodes the pictures: {reason}"
 

@@ -24,11 +24,11 @@ def removed_samples(remove: Remove | None, source: Source) -> tuple[int, ...]:
         for name, index in zip(listed, ids, strict=True):
             if index in seen:
                 raise ConfigError(
-                    f"{where}sample {index} is listed twice, as {name!r}; leave out one"
+                    f"{where}sample {index} is listed again as {name!r}; leave out one of the two"
                 )
             seen.add(index)
         if ids and len(ids) == len(source):
-            raise ConfigError(f"{where}all {len(ids)} samples are listed; leave some")
+            raise ConfigError(f"{where}all {len(ids)} samples are listed; keep at least one")
     return tuple(ids)
 
 
@@ -51,7 +51,7 @@ def _ids_of(
                     )
                 if names.get(name, -1) >= 0:
                     raise ConfigError(
-                        f"{where}{name!r} names samples {names[name]} and {index}, and perhaps "
+                        f"{where}{name!r} matches samples {names[name]} and {index}, and perhaps "
                         "more; give more folders of the path, or the id"
                     )
                 if name in names:
@@ -60,13 +60,13 @@ def _ids_of(
         if index < 0:
             raise ConfigError(
                 f"{where}no sample has the file {name!r}; `infeed what` shows files and ids, and "
-                "a comment is behind ' # '"
+                "comments begin with ' # '"
             )
     ids = [names[item] if isinstance(item, str) else item for item in listed]
     for index in ids:
         if not 0 <= index < len(source):
             raise ConfigError(
-                f"{where}there is no sample {index}; the data set has 0 to {len(source) - 1}"
+                f"{where}there is no sample {index}; the ids are 0 to {len(source) - 1}"
             )
     return ids
 

@@ -61,11 +61,11 @@ def take_cache(
             random = random or f"{transform.name} (transforms[{ordinal}])" * transform.random
             continue
         if place is not None:
-            raise ConfigError("there is one before it", at=("transforms", ordinal, "cache"))
+            raise ConfigError("there is another before it", at=("transforms", ordinal, "cache"))
         if random:
             raise ConfigError(
-                f"{random} stands before it, so every epoch would repeat the same random result; "
-                "put it behind cache",
+                f"{random} comes before it, so every epoch would repeat the same random results; "
+                "move it after cache",
                 at=("transforms", ordinal, "cache"),
             )
         place = CachePlace(ordinal, transform)

@@ -179,7 +179,7 @@ def _apply_located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
         except (ValueError, TypeError, tf.errors.OpError) as error:
             found = ", ".join(f"{n}: {describe_tensor(spec)}" for n, spec in sample.items())
             problem = str(error).strip().splitlines()[0]
-            raise transform.error(f"{problem}; the fields there are {found}") from error
+            raise transform.error(f"{problem}; its fields are {found}") from error
         if not result:
             raise transform.error("no field is left")
     return result
@@ -199,7 +199,7 @@ def _field_spec(name: str, spec: tf.TensorSpec) -> FieldSpec:
     if not spec.shape.is_fully_defined():
         raise ConfigError(
             f"field {name!r} ends with the shape {format_shape(spec.shape)}, which varies from "
-            "sample to sample; batches have fixed shapes: end with resize to a size, a crop, pad, "
-            "or `tf.ensure_shape` in your own function"
+            "sample to sample, but batches have fixed shapes; end with resize to a size, a crop, "
+            "pad, or `tf.ensure_shape` in your own function"
         )
     return FieldSpec(name, data_type, tuple(spec.shape.as_list()))

@@ -70,11 +70,11 @@ def refuse_torn_pictures(source: Source, steps: Sequence[Step], stages: Sequence
                 later = ", decoded later" if stage.spec != followed[0].spec else ""
                 with within("transforms", ordinal):
                     raise step.error(
-                        f"field {moving.field!r} would be moved at random, and not {name!r}, "
-                        f"{reason} ({describe_tensor(stage.spec)}{later}); say what it is, and it "
-                        f"moves too: targets: {{{name}: {kind}}}, docs/targets.md; only "
-                        f"if the places in {name!r} are not those in {moving.field!r}, name the "
-                        f"draws, which moves nothing else: draw: "
+                        f"field {moving.field!r} would move at random without {name!r}, "
+                        f"{reason} ({describe_tensor(stage.spec)}{later}). To move both, write "
+                        f"targets: {{{name}: {kind}}} (docs/targets.md). Only if places in "
+                        f"{name!r} are not places in {moving.field!r}, name the draws instead, "
+                        f"which moves nothing else: draw: "
                         f"{step.name.replace('random', moving.field)}"
                     )
 

@@ -18,10 +18,10 @@ STREAMS, CALLS, HEALTH_CALLS = "streams", "calls", "health calls"
 """Kinds of calls with limits of their own."""
 
 _HEALTH_PREFIX = "/grpc.health.v1.Health/"
-"""Methods that need no token: health checks, which reveal nothing else."""
+"""Methods that need no token: health checks, which reveal only health."""
 
 MAX_HEALTH_CALLS = 32
-"""Maximum calls, each with a thread: more let clients without a token hold more threads."""
+"""Maximum calls, each with a thread: with more, clients without a token can hold more threads."""
 
 _MAX_PEER_HEALTH_CALLS = 8
 """Maximum calls of one client: with fewer, a proxy's probes could not overlap."""
@@ -84,7 +84,7 @@ class Admission:
 
 
 def _full(kind: str, limit: int, client: str | None = None) -> CallError:
-    text = f"{client or 'the server'} has {limit} {kind} open already: close some"
+    text = f"{client or 'the server'} already has {limit} open {kind}: close some"
     if kind != HEALTH_CALLS:
         text += f", or raise --{'peer' if client else 'max'}-{kind}"
     error = ServerUnavailableError(text, limit=kind, client=client)

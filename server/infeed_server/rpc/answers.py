@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
 
 MAX_PENDING_REQUESTS = 1024
-"""Maximum unanswered requests of one stream; more are an error. With a smaller limit, trainers
-could request less far ahead."""
+"""Maximum unanswered requests of one stream; more is an error. With a smaller limit, trainers
+request fewer batches ahead."""
 
 MAX_COUNTED_PARTS = 256
-"""Parts of a source whose samples are counted: each is a series of the metrics."""
+"""Maximum parts of a source whose samples are counted: each adds a time series to the metrics."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class EncodedAnswer:
     """Made when gRPC takes them, so that each message is in the processor's cache when gRPC copies
     it."""
     count: int
-    """Of the messages."""
+    """The number of messages."""
     samples: int | None
     """Filled slots; None when the answer is not a batch."""
     payload_bytes: int
@@ -50,7 +50,7 @@ class EncodedAnswer:
     span: BatchSpan | None = None
     """The span of the batch, if it is traced."""
     parts: Mapping[str, int] = field(default_factory=dict)
-    """Samples of each part that has some, if the source has parts, and not too many."""
+    """The samples of each part with any; empty if the source has no parts or too many."""
 
 
 class BatchEncoder:
@@ -130,7 +130,7 @@ _Item: TypeAlias = "Future[EncodedAnswer] | Exception | None"
 
 class AnswerQueue:
     """Answers that are ready or in progress. One thread adds, another takes, and any thread may
-    wake it."""
+    wake the latter."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -145,7 +145,7 @@ class AnswerQueue:
     def require_room(self) -> None:
         """Raises `InvalidRequestError` if too many requests are unanswered."""
         if len(self._answers) >= MAX_PENDING_REQUESTS:
-            raise InvalidRequestError(f"more than {MAX_PENDING_REQUESTS} requests are unanswered")
+            raise InvalidRequestError(f"the stream has {MAX_PENDING_REQUESTS} unanswered requests")
 
     def add(self, answer: _Item) -> None:
         self._answers.append(answer)

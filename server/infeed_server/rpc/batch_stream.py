@@ -31,7 +31,7 @@ Requests = Iterator[stream_pb2.StreamBatchesRequest]
 
 @dataclass(eq=False)
 class BatchStreams:
-    """All streams of batches of a server, which end when it does."""
+    """All batch streams of a server, which end with it."""
 
     catalog: Catalog
     encoder: BatchEncoder
@@ -40,7 +40,7 @@ class BatchStreams:
     shared_memory: SharedMemory | None = None
     """None: the server does not listen on a Unix socket."""
     is_protected: bool = False
-    """Whether it listens on a Unix socket, or uses TLS."""
+    """Whether the server listens on a Unix socket or uses TLS."""
     draining: bool = False
     ended: bool = False
     open: set[_Stream] = field(default_factory=set)
@@ -148,7 +148,7 @@ class _Stream:
         heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
         while True:
             if self._streams.ended:
-                raise ServerUnavailableError("the server is shutting down: connect to another one")
+                raise ServerUnavailableError("the server is shutting down; connect to another one")
             if self._streams.draining and not is_announced:
                 is_announced = True
                 yield _message(draining=stream_pb2.Draining())
@@ -218,8 +218,8 @@ class _Stream:
                     self._free_blocks(message.free.blocks)
                 elif kind != "batch":
                     raise InvalidRequestError(
-                        "after StreamOpen, a stream takes BatchRequest, TrainerReport and "
-                        "FreeBlocks only"
+                        "after StreamOpen, a stream accepts only BatchRequest, TrainerReport and "
+                        "FreeBlocks"
                     )
                 elif not self._submit(message.batch):
                     return
@@ -233,7 +233,7 @@ class _Stream:
 
     def _submit(self, request: stream_pb2.BatchRequest) -> bool:
         """Submits a request; returns whether the stream is open."""
-        if self._trainer.position is None:  # the first one has the trainer's position
+        if self._trainer.position is None:  # the first starts at the trainer's position
             self._trainer.position = request.start
             log_trainer("connected", self._trainer)
         self.answers.require_room()
@@ -265,7 +265,7 @@ class _Stream:
 
 
 def _message(**event: Any) -> bytes:
-    """Returns the message of one event of a response."""
+    """Returns a serialized response with one event."""
     message: bytes = stream_pb2.StreamBatchesResponse(**event).SerializeToString()
     return message
 

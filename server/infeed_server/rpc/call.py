@@ -16,12 +16,11 @@ log = logging.getLogger(__name__)
 
 _MAX_LOGGED_METHOD_CHARS = 200
 _MAX_FEED_ID_CHARS = 8
-"""Maximum characters in the log of texts that the client chooses: a method's name, and a feed's
-id."""
+"""Maximum characters logged of texts that the client chooses: a method's name and a feed's id."""
 
 
 class ServerCall:
-    """A call of grpcio with infeed's data on it."""
+    """A grpcio call with infeed's data about it."""
 
     def __init__(self, method: str, context: Any) -> None:
         self.method = method
@@ -36,7 +35,7 @@ class ServerCall:
         """The status sent; CANCELLED if none was."""
         self.began_at = time.monotonic()
         self.sent_bytes = self.received_bytes = 0
-        """Sizes of messages."""
+        """Total sizes of its messages."""
 
     def peer(self) -> str:
         """Returns host:port, or `unix` for a client of a Unix socket."""

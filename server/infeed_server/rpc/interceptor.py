@@ -32,16 +32,16 @@ _MAX_LOGGED_CHARS = 500
 
 
 class CallInterceptor(grpc.ServerInterceptor):
-    """Admits calls, and passes them to handlers as `ServerCall`. To grpcio all are streams of
-    bytes: it would read a unary call's message before it calls the handler, and hold a thread
-    meanwhile; and it logs a traceback of each invalid message."""
+    """Admits calls, and passes them to handlers as `ServerCall`. grpcio sees all of them as streams
+    of bytes: it would hold a thread while it reads a unary call's message, before it calls the
+    handler, and log a traceback for each invalid message."""
 
     def __init__(self, admission: Admission, monitor: Monitor) -> None:
         self._admission = admission
         self._monitor = monitor
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """Returns the handler with the admission around it."""
+        """Returns the handler, wrapped in the admission."""
         handler = continuation(handler_call_details)
         respond = partial(self._respond, handler, handler_call_details.method)
         return grpc.stream_stream_rpc_method_handler(respond)
@@ -97,7 +97,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
 
 def _grpc_name(method: str) -> str:
-    """Returns a method's name as A66 has it: without the leading slash, and `other`."""
+    """Returns a method's name as gRPC's A66 defines it: without the leading slash, or `other`."""
     return "other" if method == "unknown" else method.removeprefix("/")
 
 
@@ -110,7 +110,7 @@ def _responses(handler: Any, messages: Iterator[bytes], call: ServerCall) -> Ite
         return
     request = next(requests, None)
     if request is None:
-        raise InvalidRequestError("a call without a message")
+        raise InvalidRequestError("the call has no message")
     if handler.response_streaming:
         yield from handler.unary_stream(request, call)
     else:

@@ -11,12 +11,12 @@ from typing import Any
 from infeed_server.config.options import Options, option
 
 _IPV6_CLIENT_BITS = 64
-"""Prefix of addresses that count as one host, which can use any of them."""
+"""Prefix of addresses that count as one host, since a host can use any of them."""
 
 _FINGERPRINT_CHARS = 16
 
 _FILE_RESERVE = 256
-"""Descriptors that connections leave for data files; a quarter of all if there are few."""
+"""Descriptors that connections leave for data files, or a quarter of all if that is less."""
 
 _MAX_CONNECTIONS = 1024
 """Maximum open connections, with or without a token; further ones are closed at once."""
@@ -27,28 +27,28 @@ def _limit(default: Any, text: str, metavar: str = "N") -> Any:
 
 
 class Limits(Options):
-    """A client (`peer_`) is a token, else a client certificate, else a host."""
+    """Limits of the server and, as `peer_`, of one client: a token, else a client certificate, else
+    a host."""
 
-    max_streams: int = _limit(256, "Maximum open streams of batches.")
-    peer_streams: int = _limit(128, "Maximum open streams of one client.")
-    max_calls: int = _limit(64, "Maximum open calls of other methods.")
-    """Apart from streams, so that pipelines can be listed while all streams are in use."""
-    peer_calls: int = _limit(32, "Maximum open calls of one client.")
+    max_streams: int = _limit(256, "Maximum open batch streams.")
+    peer_streams: int = _limit(128, "Maximum open batch streams of one client.")
+    max_calls: int = _limit(64, "Maximum open calls to other methods.")
+    """Counted apart from streams, so that pipelines can be listed while all streams are in use."""
+    peer_calls: int = _limit(32, "Maximum open calls of one client to other methods.")
     max_connection_age: float | None = _limit(
         None,
-        "Seconds after which trainers move to new connections, so that a balancer can distribute "
-        "them again. Default: no limit.",
+        "Seconds after which trainers move to new connections, so that a load balancer can "
+        "redistribute them. Default: no limit.",
         "SECONDS",
     )
     max_connection_age_grace: float = _limit(
-        60.0, "Seconds that the streams of such a connection have to end.", "SECONDS"
+        60.0, "Seconds that streams on such a connection then have to end.", "SECONDS"
     )
 
 
 def client_name(peer: str, certificate: bytes | None = None) -> str:
-    """Returns the name under which a client without a token counts: that of its certificate or
-    host. `peer` is host:port, or no address for a Unix socket, whose clients have the empty
-    name."""
+    """Returns the name under which a client without a token is counted, from its certificate or
+    host. `peer` is host:port; clients of a Unix socket have no address and the empty name."""
     if certificate is not None:
         return f"the certificate {hashlib.sha256(certificate).hexdigest()[:_FINGERPRINT_CHARS]}"
     host = peer.rpartition(":")[0].strip("[]")

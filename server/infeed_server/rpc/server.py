@@ -55,7 +55,7 @@ _SPARE_THREADS = 8
 _DRAIN_POLL_SECONDS = 0.02
 
 _END_TIMEOUT_SECONDS = 1.0
-"""Time that calls have to end at shutdown. Only those of clients that do not read need it."""
+"""Time that calls have to end at shutdown. Only calls of clients that do not read need it."""
 
 
 class RpcServer:
@@ -125,9 +125,9 @@ class RpcServer:
         self._server.start()
 
     def set_serving(self, serving: bool, pipeline: str = "") -> None:
-        """Sets the health status of a pipeline, else of the server and of the feed service. Health
-        checks need no token. So if other calls do, a health check gets no pipeline's status, which
-        would reveal that the pipeline exists."""
+        """Sets the health status of a pipeline, else of the server and the feed service. Health
+        checks need no token, so if other calls do, they get no pipeline's status: it would reveal
+        that the pipeline exists."""
         if not (self._requires_token and pipeline):
             for name in (pipeline,) if pipeline else ("", SERVICE):
                 self._health.set_serving(name, serving)
@@ -137,7 +137,7 @@ class RpcServer:
         Streams also announce the shutdown in a message: proxies do not forward GOAWAY."""
         self._health.enter_graceful_shutdown()
         self._admission.stopping = True
-        if self._streams.shared_memory is not None:  # before a successor can have the path
+        if self._streams.shared_memory is not None:  # before a successor can take the path
             self._streams.shared_memory.stop()
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
         self._streams.drain()
@@ -156,12 +156,12 @@ class _CallThreads(futures.ThreadPoolExecutor):
     """Threads for calls, one per call, started on demand."""
 
     def submit(self, *args: Any, **kwargs: Any) -> futures.Future[Any]:
-        """Queues a call. When no thread can be started, it waits for one that becomes free: the
-        exception would end the thread that accepts calls."""
+        """Queues a call. If no thread can be started, the call waits for a free one: the exception
+        would end the thread that accepts calls."""
         try:
             return super().submit(*args, **kwargs)
         except RuntimeError as error:
-            log.error("no thread for a call: %s", error)
+            log.error("no thread can be started for a call: %s", error)
             return futures.Future()
 
 
@@ -171,7 +171,7 @@ def _options(limits: Limits, *, shares_port: bool) -> list[tuple[str, int]]:
         "grpc.keepalive_time_ms": SERVER_PING_INTERVAL_SECONDS,
         "grpc.keepalive_timeout_ms": SERVER_PING_TIMEOUT_SECONDS,
         "grpc.http2.ping_timeout_ms": SERVER_PING_TIMEOUT_SECONDS,
-        # Clients ping while a batch takes long; a few pings may come early, after a busy time.
+        # Clients ping during slow batches; after a busy time, a few pings may come early.
         "grpc.http2.min_ping_interval_without_data_ms": CLIENT_PING_INTERVAL_SECONDS / 2,
         "grpc.max_connection_idle_ms": _IDLE_SECONDS,
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_TIMEOUT_SECONDS,

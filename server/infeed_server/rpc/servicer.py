@@ -1,4 +1,4 @@
-"""The servicers of a server: FeedService, and gRPC's health service for known names alone."""
+"""The servicers of a server: FeedService, and gRPC's health service for known names only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_PAGE_SIZE = 1000
 
 def added_methods() -> dict[str, AddedMethod]:
     """Returns the service's methods that other packages answer. Raises `ConfigError` if a package
-    is at fault."""
+    is faulty."""
     _DOOR.refuse_others({*_METHODS.keys()} - _OWN)
     methods = {name: _DOOR.load(name) for name in _DOOR.names()}
     for name, method in methods.items():
@@ -50,8 +50,8 @@ def added_methods() -> dict[str, AddedMethod]:
 
 
 class FeedServicer(grpc.GenericRpcHandler):
-    """The methods of FeedService. Not the generated base class, which serializes each response of a
-    stream with protobuf: here they are bytes that `infeed.wire` has encoded."""
+    """The methods of FeedService. The generated base class would serialize each response of a
+    stream with protobuf; here they are bytes that `infeed.wire` has encoded."""
 
     def __init__(self, catalog: Catalog, streams: BatchStreams, control_plane: str) -> None:
         self._catalog = catalog
@@ -78,7 +78,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         remaining = [spec for spec in catalog.specs() if spec.name > request.page_token]
         page = remaining[:size]
         return messages.ListPipelinesResponse(
-            # The names of thousands of classes and parts in each pipeline would exceed a message.
+            # The names of thousands of classes and parts per pipeline would not fit in a message.
             pipelines=[replace(spec, classes={}, parts={}).to_proto() for spec in page],
             next_page_token=page[-1].name if len(remaining) > len(page) else "",
             control_plane=self._control_plane,
@@ -109,7 +109,7 @@ def _unary(method: Callable[..., Message], kind: Any) -> grpc.RpcMethodHandler[A
 
 
 class HealthServicer(health.HealthServicer):  # type: ignore[misc]
-    """Refuses unknown names: grpcio would keep each, though callers need no token."""
+    """Health by name. Refuses unknown names: callers need no token, and grpcio would keep each."""
 
     def __init__(self) -> None:
         super().__init__(experimental_non_blocking=False)

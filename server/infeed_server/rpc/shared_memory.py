@@ -56,7 +56,7 @@ _MAX_PEERS = 64
 """Maximum peers of the second socket at a time, so that a silent one delays no other."""
 
 _files_lock = threading.Lock()
-"""Held while the files of a stream's blocks are open: a process may open only a few."""
+"""Held while the files of a stream's blocks are open, since a process may open only a few files."""
 
 _RETRY_SECONDS = 0.1
 """Pause when no descriptor is free for a connection."""
@@ -150,7 +150,7 @@ class SharedMemory:
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             os.close(_create_file(0))
-            if self._path.is_socket():  # a leftover, since the server has the path
+            if self._path.is_socket():  # a leftover, since this server owns the path
                 self._path.unlink()
             self._socket.bind(str(self._path))
             self._socket.listen()
@@ -200,7 +200,7 @@ class SharedMemory:
                 if (pool := self._pool_of(connection.recv(KEY_BYTES))) is not None:
                     pool.share(connection)
             except OSError as error:
-                log.warning("no memory was shared with a trainer: %s", error)
+                log.warning("sharing memory with a trainer failed: %s", error)
             finally:
                 self._free_peers.release()
 

@@ -28,11 +28,11 @@ class TLSFiles:
     client_ca: str | None = None
 
     def check(self) -> None:
-        """Raises a `ConfigError` that names an unusable file. Only warns of an expired certificate:
-        this clock may be wrong."""
+        """Raises a `ConfigError` that names an unusable file. Only warns about an expired
+        certificate, since this host's clock may be wrong."""
         context = self._context()
         if (end := self.expires_at()) is not None and end < time.time():
-            log.warning("--tls-cert %s: the certificate has expired; trainers refuse it", self.cert)
+            log.warning("--tls-cert %s: the certificate has expired; renew it", self.cert)
         if self.client_ca is not None:
             load_ca(context, self.client_ca, "--tls-client-ca")
 
@@ -65,8 +65,8 @@ class TLSFiles:
         return context
 
     def expires_at(self) -> float | None:
-        """Returns the Unix time at which the certificate in the file expires; None if it cannot be
-        read; the server then still uses the previous one."""
+        """Returns the Unix time at which the certificate in the file expires; None if the file is
+        unreadable, in which case the server keeps the previous certificate."""
         try:
             cert = x509.load_pem_x509_certificates(Path(self.cert).read_bytes())[0]
             return cert.not_valid_after_utc.timestamp()
@@ -88,7 +88,7 @@ class TLSFiles:
 
 
 def tls_files(options: ServerOptions) -> TLSFiles | None:
-    """Returns the files of the options, None without TLS."""
+    """Returns the files that the options name; None without TLS."""
     if options.tls_cert is None:
         return None
     return TLSFiles(options.tls_cert, options.tls_key, options.tls_client_ca)

@@ -32,10 +32,10 @@ BuildEngine: TypeAlias = "Callable[[str, Pipeline, MemoryBudget], Engine]"
 
 
 class RemoteEngine(Protocol):
-    """Other processes that make the batches of a server."""
+    """Processes outside the server that make its batches."""
 
     def start(self, monitor: Monitor) -> None:
-        """Returns when they can make batches; exposes their metrics."""
+        """Starts the processes, exposes their metrics, and returns once they can make batches."""
 
     def build(
         self,
@@ -47,20 +47,20 @@ class RemoteEngine(Protocol):
         """Returns the engine of one pipeline. Raises as `engine_factory.build` does."""
 
     def watch(self, callback: Callable[[str | None], None]) -> None:
-        """Calls `callback` with each new problem of all pipelines, and with None at its end."""
+        """Calls `callback` with each new problem of all pipelines, and with None when it ends."""
 
     def stop(self) -> None:
-        """Stops what was started. It may be called after `start` failed."""
+        """Stops everything that `start` has started, also if it failed."""
 
 
 OpenEngine = Callable[[bool], RemoteEngine]
-"""Returns an engine that is not started; the argument is the server's `--insecure`. Raises
+"""Returns an engine that has not been started; the argument is the server's `--insecure`. Raises
 `ConfigError`."""
 
 
 @dataclass(frozen=True)
 class ServicePackage:
-    """What another package adds to `infeed serve`."""
+    """Additions of another package to `infeed serve`."""
 
     options: type[Options]
     """Options of the command. All default to None, which means not given."""
@@ -69,8 +69,8 @@ class ServicePackage:
 
 
 def engine_of(name: str) -> BuildEngine:
-    """Returns the builder of the engines of this name. Raises `ConfigError` if its package is at
-    fault."""
+    """Returns the function that builds engines of this name. Raises `ConfigError` if its package is
+    faulty."""
     found: BuildEngine = _DOOR.load(name)
     return found
 
@@ -86,7 +86,7 @@ def engine_options() -> type[Options]:
     class Engine(Options):
         engine: str = option(
             LOCAL,
-            "Engine that makes the batches: local, in this process, or "
+            "Engine that makes the batches: local (in this process) or "
             f"{' or '.join(engine_names()[1:])}.",
             "Engine",
         )
@@ -96,17 +96,17 @@ def engine_options() -> type[Options]:
 
 
 def configure_engine(options: Options) -> OpenEngine | None:
-    """Checks the options, and returns what opens the engine; None: the local one. Raises
+    """Checks the options and returns what opens the engine; None for the local one. Raises
     `ConfigError`."""
     packages = _packages()
     given = options.model_dump(exclude_none=True)
     name = given.pop("engine")
     if name not in engine_names():
-        raise ConfigError(f"--engine {name!r}: it is {' or '.join(engine_names())}")
+        raise ConfigError(f"--engine {name!r}: unknown engine; use {' or '.join(engine_names())}")
     fields = {other: package.options.model_fields for other, package in packages.items()}
     for added in given.keys() - fields.get(name, {}).keys():
         owners = " or ".join(other for other, known in fields.items() if added in known)
-        raise ConfigError(f"--{added.replace('_', '-')} goes with --engine {owners}")
+        raise ConfigError(f"--{added.replace('_', '-')} needs --engine {owners}")
     return packages[name].configure(given) if name in packages else None
 
 

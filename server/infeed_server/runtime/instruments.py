@@ -44,38 +44,38 @@ class Facts:
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """Processes that are one server."""
+    """The data of processes that form one server."""
 
     options: ServerOptions
     token: str
     """The token that the instruments of the processes require."""
     addresses: Callable[[], list[str | None]]
-    """Returns the address of each one's instrument, None for a process that does not serve."""
+    """Returns the address of each process's instrument; None for a process that does not serve."""
 
 
 class ParentInstrument:
-    """Shows several processes as one server; this one shows nothing."""
+    """An instrument that shows several processes as one server; this base class shows nothing."""
 
     address: str | None = None
     """The `host:port` at which they are shown; None: nowhere."""
 
     def update(self) -> None:
-        """Looks at the processes, every second."""
+        """Inspects the processes; called every second."""
 
     def hung(self, _seconds: float, /) -> list[int]:
-        """Returns the numbers of the processes that have not answered for this time."""
+        """Returns the numbers of the processes that have not answered for this many seconds."""
         return []
 
     def drain(self) -> None:
-        """Shows that the processes stop."""
+        """Shows that the processes are stopping."""
 
     def stop(self) -> None:
         """Frees its address."""
 
 
 def open_instrument(facts: Facts) -> Instrument:
-    """Returns the instrument of a server, which already shows it. Raises `ConfigError`, and
-    `UserCodeError` for another exception of its package."""
+    """Returns the instrument of a server, which shows the server from now on. Raises `ConfigError`,
+    and `UserCodeError` for any other exception of its package."""
     return _open("server", Instrument, facts)
 
 
@@ -92,7 +92,7 @@ def _open(name: str, kind: type[OpenedT], facts: Facts | ProcessFacts) -> Opened
     found: Any = _DOOR.load(name)
     is_instrument = isinstance(found, type) and issubclass(found, kind)
     if not is_instrument:
-        problem = f"should be a class of {kind.__module__}.{kind.__name__}"
+        problem = f"should be a subclass of {kind.__module__}.{kind.__name__}"
         raise ConfigError(f"the instrument {name!r}, {_DOOR.place(name)}, {problem}")
     with user_errors(_DOOR.subject(name), InfeedError, KeyboardInterrupt, SystemExit):
         opened: OpenedT = found(facts)
@@ -100,10 +100,10 @@ def _open(name: str, kind: type[OpenedT], facts: Facts | ProcessFacts) -> Opened
 
 
 def _go_unseen(options: ServerOptions) -> None:
-    """Refuses a given address at which nothing would answer; only warns if it is the default."""
+    """Refuses a given address at which nothing would answer; only warns about the default."""
     if options.parent_token or options.http in (None, "off"):
         return
-    problem = f"--http {options.http}: no installed package has an instrument that serves there"
+    problem = f"--http {options.http}: no installed package serves the dashboard and metrics"
     if options.http != DEFAULT_HTTP:
         raise ConfigError(f"{problem}; install one, or use --http off")
-    log.warning("%s; the server is not shown", problem)
+    log.warning("%s; this server runs without them", problem)

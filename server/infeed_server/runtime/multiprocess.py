@@ -25,7 +25,7 @@ giving it connections. Its instrument has its own thread, so full load does not 
 Python code that holds the interpreter's lock for this long does."""
 
 _EXIT_TIMEOUT_SECONDS = 7.0
-"""Time that processes have to exit after their grace, before they are killed: more than
+"""Time for processes to exit after their grace period, before they are killed: longer than
 `processes.signals` allows."""
 
 
@@ -44,8 +44,8 @@ def serve_processes(
     count = options.processes
     if options.engine is not None:
         raise ConfigError(
-            f"--processes {count}: other processes make the batches of this --engine, and the "
-            "ranks of a feed must connect to one process; leave out --processes"
+            f"--processes {count}: with this --engine, all ranks of a feed must connect to the "
+            "same process; leave out --processes"
         )
     listen = options.listen_address()
     if listen.is_unix:
@@ -53,7 +53,7 @@ def serve_processes(
             f"--processes {count}: processes cannot share {listen}; listen on host:port",
             address=str(listen),
         )
-    if files := tls_files(options):  # an error at once, instead of one of each process
+    if files := tls_files(options):  # one error now instead of one from each process
         files.check()
     if options.tokens:
         read_tokens(options.tokens)
@@ -105,7 +105,7 @@ def _reserve_port(address: Address) -> Iterator[Address]:
     family, kind, proto, _, socket_address = entries[0]
     with closing(socket.socket(family, kind, proto)) as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if address.port:  # which connections of a previous process may still have, in TIME_WAIT
+        if address.port:  # connections of a previous process may still hold it in TIME_WAIT
             reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(socket_address)
         yield Address(address.host, reserved.getsockname()[1])

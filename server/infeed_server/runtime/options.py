@@ -1,4 +1,4 @@
-"""The options of a server, each written once: of `infeed serve`, and of `Server` in Python."""
+"""Server options, each written once for both `infeed serve` and `Server` in Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_LISTEN = "127.0.0.1:7470"
 DEFAULT_HTTP = "127.0.0.1:7471"
 
 _SECURITY = "Security"
-"""The title of the options of TLS and tokens in `infeed serve --help`."""
+"""The title of the TLS and token options in `infeed serve --help`."""
 
 
 class Readiness(str, Enum):
@@ -40,7 +40,7 @@ def _file(text: str) -> Any:
 class GeneralOptions(Options):
     """Addresses and resources of a server."""
 
-    listen: str = option(DEFAULT_LISTEN, "Address for trainers.", metavar="HOST:PORT")
+    listen: str = option(DEFAULT_LISTEN, "Address that trainers connect to.", metavar="HOST:PORT")
     http: str | None = option(
         DEFAULT_HTTP,
         "Address of the dashboard, API, metrics and health, or 'off'.",
@@ -48,22 +48,22 @@ class GeneralOptions(Options):
     )
     http_hosts: list[str] | None = option(
         None,
-        "Name under which they may be requested, besides addresses and this machine's own name; "
-        "can be repeated.",
+        "Host name that requests to --http may use, besides IP addresses and this machine's own "
+        "name; can be repeated.",
         names=["--http-host"],
     )
     grace: float = option(
-        20.0, "Seconds for open streams to end at shutdown.", metavar="SECONDS", min=0
+        20.0, "Seconds that open streams have to end at shutdown.", metavar="SECONDS", min=0
     )
-    """With the other steps of a shutdown, less than the 30 seconds that orchestrators wait."""
+    """Together with the other steps of a shutdown, below the 30 seconds that orchestrators wait."""
     readiness: Readiness = option(
         Readiness.ALL,
-        "Pipelines that must be ready for the server to be ready: all of them, or any.",
+        "Pipelines that must be ready before the server is ready: all of them, or any one.",
     )
     decoder: Decoder = option(
         Decoder.AUTO,
-        "Decoder of JPEGs: native (infeed-jpeg, the same pixels in less time), tensorflow, or "
-        "auto, which is native where the machine has it.",
+        "JPEG decoder: native (infeed-jpeg, the same pixels in less time), tensorflow, or auto, "
+        "which uses native if it is available.",
     )
     memory_limit: int | None = option(
         None,
@@ -72,34 +72,34 @@ class GeneralOptions(Options):
         min=1,
     )
     skip_broken: bool = option(
-        False, "Serve the other pipelines where one is wrong or cannot be opened."
+        False, "If a pipeline is invalid or cannot be opened, serve the others."
     )
-    processes: int = option(1, "Processes that share the port; for hosts with many cores.", min=1)
-    one_of: int = option(1, "Number of processes, with this one.", hidden=True)
+    processes: int = option(1, "Processes that share the port, for hosts with many cores.", min=1)
+    one_of: int = option(1, "Number of processes, including this one.", hidden=True)
     with_parent: bool = option(False, "End when standard input does.", hidden=True)
     parent_token: str | None = option(
-        None, "SHA-256 of the only token for the control plane: of the parent.", hidden=True
+        None, "SHA-256 of the only token that the control plane accepts, its parent's.", hidden=True
     )
 
 
 class Security(Options):
-    """TLS and tokens, of trainers and of the control plane."""
+    """TLS and tokens, for trainers and for the control plane."""
 
     http_tls: bool = option(
         False,
-        "Serve the dashboard, API, metrics and health with the certificate of --tls-cert.",
+        "Serve the dashboard, API, metrics and health over TLS, with --tls-cert's certificate.",
         _SECURITY,
     )
     http_tokens: str | None = _file(
-        "A file of bearer tokens for them; those with the pattern '*' have access."
+        "File of bearer tokens for --http; only tokens with the pattern '*' give access."
     )
-    tls_cert: str | None = _file("The server's certificate (PEM): trainers connect with TLS.")
-    tls_key: str | None = _file("Its private key, if it is not in the same file.")
-    tls_client_ca: str | None = _file("Trainers must present a certificate of these authorities.")
-    tokens: str | None = _file("A file of bearer tokens, with the pipelines of each.")
-    insecure: bool = option(
-        False, "Allow other machines to reach what is not encrypted.", _SECURITY
+    tls_cert: str | None = _file("The server's certificate (PEM); trainers then connect with TLS.")
+    tls_key: str | None = _file("The certificate's private key, unless it is in the same file.")
+    tls_client_ca: str | None = _file(
+        "Certificate authorities (PEM); trainers must present a certificate from one of them."
     )
+    tokens: str | None = _file("File of bearer tokens, with the pipelines that each may read.")
+    insecure: bool = option(False, "Allow unencrypted connections from other machines.", _SECURITY)
 
 
 class ServeOptions(Limits, Security, GeneralOptions):
@@ -115,17 +115,17 @@ class ServerOptions(ServeOptions):
     def __init__(
         self, listen: str = DEFAULT_LISTEN, http: str | None = DEFAULT_HTTP, **options: Any
     ) -> None:
-        """Takes the addresses by position too; `http` None is `off`. Raises `ConfigError`."""
+        """Accepts the addresses by position too; `http=None` means `off`. Raises `ConfigError`."""
         super().__init__(listen=listen, http=http, **options)
         if self.tls_cert is None and (self.tls_key or self.tls_client_ca or self.http_tls):
             given = "key" if self.tls_key else "client-ca" if self.tls_client_ca else ""
             name = f"--tls-{given}" if given else "--http-tls"
-            raise ConfigError(f"{name}: TLS needs the server's certificate too: --tls-cert")
+            raise ConfigError(f"{name}: needs the server's certificate too; add --tls-cert")
 
         if self.engine and self.decoder is Decoder.NATIVE:
             raise ConfigError(
-                "--decoder native: the workers of another engine decode with TensorFlow; leave "
-                "--decoder out, or use --engine local"
+                "--decoder native: workers of another engine decode with TensorFlow; leave out "
+                "--decoder, or use --engine local"
             )
 
     @property

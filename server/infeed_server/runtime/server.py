@@ -43,8 +43,8 @@ class Server:
         options: ServerOptions | None = None,
         progress: NamedProgress | None = None,
     ) -> None:
-        """Opens every source and binds the port. The instrument already shows it; gRPC does not
-        answer yet. Raises `ConfigError`, `SourceError` or `UserCodeError`."""
+        """Opens every source and binds the port. The instrument already shows the server; gRPC does
+        not answer yet. Raises `ConfigError`, `SourceError` or `UserCodeError`."""
         self._options = options = options or ServerOptions()
         self._tls = tls_files(options)
         self.health = Health(options.readiness.value)
@@ -119,8 +119,8 @@ class Server:
         self.stop()
 
     def _open_instrument(self) -> Instrument:
-        """Binds the addresses first, so that an unusable one or a faulty package is an error at
-        once: opening a source can take minutes, during which the instrument shows the server."""
+        """Binds the addresses first, so that an unusable one or a faulty package fails at once:
+        opening a source can take minutes, during which the instrument shows the server."""
         added_methods()
         options = self._options
         listen = options.listen_address()
@@ -202,7 +202,7 @@ def _require_shareable(engine: Engine) -> None:
     several."""
     if not engine.spec.guarantee.can_resume:
         raise ConfigError(
-            "it has no order, so all ranks must share one reading of it, which several processes "
-            "cannot; leave out --processes, or make it deterministic",
+            "it has no fixed order, so all ranks must read it through the same process; leave out "
+            "--processes, or make it deterministic",
             at=("source",),
         )

@@ -12,14 +12,14 @@ from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.serving.health import Health, Readiness
 
 _WARM_UP_INTERVAL_SECONDS = 10.0
-"""Time between attempts at a first batch after a fault of storage: more delays readiness."""
+"""Time between attempts at a first batch after a storage fault: a longer one delays readiness."""
 
 
 class WarmUp:
     """Makes the first batch of each pipeline, and sets the pipeline's readiness.
 
-    `refused` has each pipeline's last batch that was refused because of its files. After a new
-    refusal the first batch is made again, so a pipeline whose files are missing becomes unready.
+    `refused` holds the last batch of each pipeline that was refused because of its files. After a
+    new refusal the first batch is made again, so a pipeline with missing files becomes unready.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class WarmUp:
         self._retries.stop()
 
     def warm_again(self) -> None:
-        """Repeats the first batch of each pipeline that has had a fault of storage."""
+        """Repeats the first batch of each pipeline that had a storage fault."""
         refused = {name: batch for name, batch in self._refused.items() if name in self._engines}
         new = {name for name, batch in refused.items() if self._seen.get(name) is not batch}
         self._seen = refused
@@ -67,9 +67,9 @@ class WarmUp:
             self._before = {}
 
     def _warm(self, name: str) -> None:
-        """Makes a first batch. A failing pipeline is served nevertheless, so that its trainers get
-        the error and can read the batches that do not fail. A fault of storage can pass, so the
-        batch is retried, unless reading it means reading all data before it."""
+        """Makes a first batch. A pipeline whose batch fails is still served, so that its trainers
+        get the error and can read the batches that do not fail. A storage fault can pass, so the
+        batch is retried unless reading it means reading all data before it."""
         engine = self._engines[name]
         self._cold.discard(name)
         try:
@@ -81,4 +81,4 @@ class WarmUp:
             if isinstance(error, SourceError) and isinstance(engine, RandomAccess):
                 self._cold.add(name)
         else:
-            self._health.set(name, ready=True, reason="its first batch is made")
+            self._health.set(name, ready=True, reason="its first batch is ready")

@@ -1,4 +1,4 @@
-"""Authentication and authorization of callers: everything is allowed, or bearer tokens from a file.
+"""Authentication and authorization of callers, by bearer tokens from a file or without any.
 
     tokens:
       - name: vision-team                # for messages and the log; no secret
@@ -70,9 +70,9 @@ class Grant(Definition):
     @classmethod
     def _check_hash(cls, value: str) -> str:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", value):
-            raise ValueError(  # without the value, which may be the token itself
-                "not the SHA-256 of a token, which is 64 hexadecimal digits; `infeed token` makes "
-                "a token and its entry"
+            raise ValueError(  # without "should", which would add the value: the token itself
+                "not the SHA-256 of a token, 64 hexadecimal digits; run `infeed token` to create a "
+                "token and its entry"
             )
         return value.lower()
 
@@ -85,7 +85,7 @@ class TokenFile(Definition):
 
 
 class Caller:
-    """The client of a call, with a token, whose rights can change during the call, or with all
+    """The client of a call. It has the rights of a token, which can change during the call, or all
     rights."""
 
     def __init__(self, name: str, find_grant: Callable[[], Grant] | None = None) -> None:
@@ -118,7 +118,7 @@ class TokenAuthenticator:
         now: Callable[[], datetime] | None = None,
         option: str = "--tokens",
     ) -> None:
-        """`option` is the command's option, for messages. Raises `ConfigError` with file and
+        """`option` names the command's option in messages. Raises `ConfigError` with file and
         line."""
         self._now = now or partial(datetime.now, timezone.utc)
         self._option = option
@@ -136,18 +136,18 @@ class TokenAuthenticator:
         grant = self._grant(_digest(authorization))
         if _EVERY_PIPELINE not in grant.pipelines:
             raise PermissionDeniedError(
-                f"the token of {grant.name!r} may not read every pipeline, as the control plane "
-                f"requires; its entry in the file of {self._option} needs the pattern '*'",
+                f"the token of {grant.name!r} may not read every pipeline, which the control plane "
+                f"requires; add the pattern '*' to its entry in the {self._option} file",
                 token=grant.name,
             )
 
     def _grant(self, digest: str) -> Grant:
-        """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
+        """Returns the current grant of a token's SHA-256. Raises `AuthenticationError`."""
         # Looked up by hash, so that the time reveals nothing about a token.
         match = self._grants.value.get(digest)
         if match is None:
             raise AuthenticationError(
-                f"unknown or revoked token; the server's file of {self._option} needs its entry"
+                f"unknown or revoked token; add its entry to the server's {self._option} file"
             )
         if match.expires and self._now() >= match.expires:
             raise AuthenticationError(
@@ -162,15 +162,15 @@ def _digest(authorization: str | None) -> str:
     """Returns the SHA-256 of the token in a header. Raises `AuthenticationError`."""
     if authorization is None:
         raise AuthenticationError(
-            "this server requires a token: connect(..., token=...), or --token-file"
+            "this server requires a token; pass connect(..., token=...) or --token-file"
         )
     if not authorization.lower().startswith(_SCHEME):
-        raise AuthenticationError("the authorization is not of the form 'Bearer <token>'")
+        raise AuthenticationError("the authorization must have the form 'Bearer <token>'")
     return hash_token(authorization[len(_SCHEME) :].strip())
 
 
 def hash_token(token: str) -> str:
-    """Returns the SHA-256 that the file holds of a token."""
+    """Returns the SHA-256 of a token, as the file holds it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -179,7 +179,7 @@ def require_token(digest: str, authorization: str | None) -> None:
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not hmac.compare_digest(hash_token(token.strip()), digest):
         raise AuthenticationError(
-            "this control plane answers its parent process alone; use the one of infeed serve"
+            "this control plane answers only its parent process; use that of infeed serve"
         )
 
 
@@ -198,10 +198,10 @@ def parse_expiry(text: str, now: datetime) -> datetime:
             end = _in_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         raise ConfigError(
-            f"--expires {text}: not a duration, such as 12h, 30d or 8w, nor a date (2027-06-30)"
+            f"--expires {text}: neither a duration nor a date; write for example 30d or 2027-06-30"
         ) from None
     if end <= now:
-        raise ConfigError(f"--expires {text}: {end:%Y-%m-%d %H:%M} UTC is over; give a later time")
+        raise ConfigError(f"--expires {text}: {end:%Y-%m-%d %H:%M} UTC is past; give a later time")
     return end
 
 
@@ -210,7 +210,7 @@ def token_entry(
 ) -> str:
     """Returns the file's entry for a token, as YAML. Raises `ConfigError` without a name."""
     if not name:
-        raise ConfigError("a token needs a name, for messages and the log")
+        raise ConfigError("a token needs a name for messages and the log")
     grant: dict[str, Any] = {"name": name, "sha256": hash_token(token), "pipelines": pipelines}
     if expires is not None:
         grant["expires"] = expires

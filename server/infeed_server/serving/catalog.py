@@ -80,7 +80,7 @@ class Catalog:
         if lineage:
             random_access(engine).order(seed, lineage)
         if trainer.job_name and not engine.has_jobs:
-            raise requires_other_engine(engine, "jobs to take part in")
+            raise requires_other_engine(engine, "jobs to join")
         session = engine.open(batch_size, message.epochs, trainer)
         off = (stream_pb2.CHECKSUM_OFF, *[stream_pb2.CHECKSUM_AUTO] * is_protected)
         stream = BatchStream(

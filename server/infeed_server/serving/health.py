@@ -107,7 +107,7 @@ class Health:
 
     def _publish(self) -> None:
         before, self._shown = self._shown, {**self.parts, "": self.overall}
-        if before[""].ready != self._shown[""].ready:  # else the line of the pipeline is enough
+        if before[""].ready != self._shown[""].ready:  # else the pipeline's line is enough
             _log("server", self._shown[""])
         for name, readiness in self._shown.items():
             if before.get(name) != readiness:

@@ -27,13 +27,13 @@ class ConnectedTrainer:
     world_size: int = 1
     job_name: str = ""
     held: Callable[[], Mapping[str, float]] = dict
-    """Returns the seconds so far in which requests waited for what its stream held."""
+    """Returns the seconds that requests have waited so far, by what its stream held."""
     position: int | None = None
     """The end of the last batch sent; None before the first request."""
 
 
 class StreamTracer:
-    """Traces the requests of one stream; this one traces none."""
+    """Traces the requests of one stream; this base class traces none."""
 
     def begin(self, _request: stream_pb2.BatchRequest, /) -> BatchSpan | None:
         """Returns the span of a request if it is traced."""
@@ -44,8 +44,8 @@ class StreamTracer:
 
 
 class Instrument:
-    """Observes a server from its opening to `stop`, and shows it; this one shows nothing. All
-    methods but `start` and `stop` are called on any thread."""
+    """Observes a server from its opening to `stop`, and shows it; this base class shows nothing.
+    All methods except `start` and `stop` are called on any thread."""
 
     monitor = Monitor()
     """What engines and calls report to."""
@@ -55,7 +55,7 @@ class Instrument:
     """Its URL for trainers; empty if they may not read it."""
 
     def start(self) -> None:
-        """Begins when all pipelines are open."""
+        """Starts once all pipelines are open."""
 
     def stop(self) -> None:
         """Frees its address."""
@@ -71,4 +71,4 @@ class Instrument:
         """Removes a stream that has ended."""
 
     def on_report(self, trainer: ConnectedTrainer, report: TrainerReport) -> ServerReport | None:
-        """Takes a trainer's report, and returns the server's answer, if any."""
+        """Accepts a trainer's report, and returns the server's answer, if any."""

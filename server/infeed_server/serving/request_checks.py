@@ -1,4 +1,4 @@
-"""Checks of what client messages ask for."""
+"""Checks of the values in client messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_FEED_ID_CHARS = 128
 def require_range(name: str, value: int, least: int, most: int) -> None:
     """Raises `InvalidRequestError` for a number out of its range."""
     if not least <= value <= most:
-        problem = f"{name} {value} is out of range: it is {least} to {most}"
+        problem = f"{name} {value} is out of range; it must be {least} to {most}"
         raise InvalidRequestError(problem, **{name.replace(" ", "_"): value})
 
 
@@ -33,7 +33,7 @@ def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
     require_range("rank", message.rank, 0, world_size - 1)
     for name, limit in (("feed_id", _MAX_FEED_ID_CHARS), ("job_name", MAX_JOB_NAME_LENGTH)):
         if (length := len(getattr(message, name))) > limit:
-            raise InvalidRequestError(f"{name} has {length} characters, more than {limit}")
+            raise InvalidRequestError(f"{name} has {length} characters; the limit is {limit}")
     return Trainer(
         message.rank,
         world_size,
@@ -83,8 +83,8 @@ def check_batch_bytes(
     if batch_size > spec.batch_size and batch_bytes > _MAX_BATCH_BYTES:
         about = "about " if string_bytes else ""
         raise InvalidRequestError(
-            f"batch size {batch_size} makes batches of {about}{batch_bytes} bytes of "
-            f"{spec.name!r}; at most {_MAX_BATCH_BYTES} are allowed, or the pipeline's own batch "
-            f"size, {spec.batch_size}",
+            f"batch size {batch_size} makes batches of {about}{batch_bytes} bytes; the limit is "
+            f"{_MAX_BATCH_BYTES}: use a smaller one, such as {spec.batch_size} of pipeline "
+            f"{spec.name!r}",
             batch_size=batch_size,
         )

@@ -24,12 +24,12 @@ class HasSource(Definition):
         nested = dict(value)
         around = [one for one in classes if one.nesting]
         if around and "source" not in value and "of" in around[0].model_fields:
-            raise ValueError(f"{around[0].kind}: should stand beside source")
+            raise ValueError(f"{around[0].kind}: should be given beside source")
         for one in around:
             inner = {"of": nested["source"]} if "source" in nested else {}
             nested["source"] = {one.kind: nested.pop(one.kind), **inner}
         if around and value.get("add"):
-            raise ValueError(f"{', '.join(kinds)}: should be given in each source, beside add")
+            raise ValueError(f"{', '.join(kinds)}: should be given in each source, not beside add")
         return nested
 
     @classmethod
@@ -43,5 +43,5 @@ class HasSource(Definition):
         for one in source_classes():
             if one.kind in kinds and key in one.model_fields:
                 place = f"source: {{{one.kind}: ..., {key}: ...}}"
-                return f"; put it under source, with {one.kind}: {place}"
+                return f"; move it under source, with {one.kind}: {place}"
         return super().hint(key, known, value)

@@ -146,7 +146,7 @@ def difference(part: Source, first: Source) -> str:
         if mine != expected:
             return f"has the column {name!r} {_describe(mine)}, which is {_describe(expected)}"
     if part.parsed != first.parsed or _graph(part) != _graph(first):
-        return "has the columns of other fields than those"
+        return "has columns for other fields than those"
     for name, names in part.classes.items():
         if problem := class_conflict(names, first.classes.get(name, ())):
             return f"has the column {name!r} where {problem}"

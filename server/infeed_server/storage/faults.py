@@ -123,10 +123,10 @@ def retry_faults(
             if delay is None or time.monotonic() - begin > _PATIENCE_SECONDS:
                 subject = getattr(error, "filename", None) or subject
                 raise SourceError(
-                    f"cannot read {subject}: {error_text(error)} ({attempt} attempts); the batch "
-                    "is refused: make it readable and continue",
+                    f"cannot read {subject}: {error_text(error)} ({attempt} attempts), so the "
+                    "batch is refused; make it readable to continue",
                     file=subject,
                 ) from error
             log.debug("%s: %s; trying again in %s s", subject, error_text(error), delay)
         _sleep(delay)
-    raise AssertionError("the attempts are counted without an end")
+    raise AssertionError("the number of attempts has no end")

@@ -38,7 +38,7 @@ class Rename(Transform):
             self.get_field(sample, old)
             if new in sample and new not in self.names:
                 raise self.error(
-                    f"{old!r} cannot be renamed to {new!r}, a field that exists; "
+                    f"{old!r} cannot be renamed to {new!r}, which already exists; "
                     "drop or rename that field too"
                 )
         return {self.names.get(field, field): value for field, value in sample.items()}

@@ -79,9 +79,9 @@ def _check_reach(step: Transform, finish: Drawing, names: Mapping[str, str]) -> 
     if names.get(finish.draws) != finish.draws or not names.keys() >= {*read_fields(finish)}:
         fields = " and ".join(map(repr, read_fields(finish)[:-1]))
         raise step.error(
-            f"the trainer changes {fields} here, so only other steps of the trainer can follow "
-            "there (cast, normalize, one_hot, mix_pairs, random_erasing with at: trainer, and "
-            "rename); put the other steps before it"
+            f"the trainer changes {fields} in this step, so only steps that the trainer can run "
+            "may follow there (cast, normalize, one_hot, mix_pairs, random_erasing with at: "
+            "trainer, and rename); put the others before it"
         )
 
 
@@ -90,7 +90,7 @@ def _check_labels(step: Transform, finish: MixPairs, stage: Specs, later: Sequen
     afterwards."""
     if finish.partner and later:
         raise step.error(
-            f"partner: a later step would change {finish.label!r} and not {finish.partner!r}; put "
+            f"partner: a later step would change {finish.label!r} but not {finish.partner!r}; put "
             "it before this one"
         )
     label = stage[finish.label]
@@ -99,7 +99,7 @@ def _check_labels(step: Transform, finish: MixPairs, stage: Specs, later: Sequen
         if label.dtype == tf.string or made & stage.keys():
             raise step.error(
                 f"partner: {finish.label!r} should be numbers, and {' and '.join(sorted(made))} "
-                f"no fields yet; rename what is there; the fields are "
+                f"new fields; rename those that exist. The fields are "
                 + ", ".join(f"{name}: {describe_tensor(x)}" for name, x in stage.items())
             )
     elif label.dtype != tf.float32 or not label.shape.rank:

@@ -140,8 +140,8 @@ class StringToNumber(FieldTransform):
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         if x.dtype != tf.string:
             raise self.error(
-                f"field {self.field!r} holds {describe_tensor(x)}, numbers already; "
-                "to change their type use cast"
+                f"field {self.field!r} holds {describe_tensor(x)}, which are numbers already; "
+                "use cast to change their type"
             )
         return tf.strings.to_number(x, tf.as_dtype(self.dtype))
 

@@ -156,5 +156,5 @@ def test_masks_and_points_move_as_is_chosen(serve: Any, tmp_path: Path) -> None:
         found.add(tuple(point[0].round(1)))
     assert len(found) > 15
     torn = DEFINITION.replace("targets: {{mask: mask, points: keypoints}}", "")
-    with pytest.raises(ConfigError, match=r"one_of: field 'image' would be moved at random"):
+    with pytest.raises(ConfigError, match=r"one_of: field 'image' would move at random"):
         serve(torn.format(folder=tmp_path))

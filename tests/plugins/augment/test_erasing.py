@@ -135,7 +135,7 @@ pipelines:
             assert draws == (["image.random_erasing-0"] if definition is at_trainer else [])
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])
-    with pytest.raises(ConfigError, match=r"the trainer changes 'image' .*; put the other steps"):
+    with pytest.raises(ConfigError, match=r"the trainer changes 'image' .*; put the others"):
         serve(
             at_trainer.replace(
                 "normalize: {field: pixels, scale: 255.0}", "invert: {field: pixels}"

@@ -224,17 +224,17 @@ def test_wrong_definitions_are_refused(serve: Any, tmp_path: Path) -> None:
         (
             "normalize: {field: image, scale: 255.0}",
             "invert: {field: image}",
-            "put the other steps",
+            "put the others",
         ),
         (
             "mixup: 0.8",
             "mixup: 0.8, partner: image",
-            r"partner: 'label' should be numbers, and image and lam no fields yet; rename",
+            r"partner: 'label' should be numbers, and image and lam new fields; rename",
         ),
         (
             "mixup: 0.8}",
             "mixup: 0.8, partner: label_b}\n      - cast: {field: label, dtype: int32}",
-            "a later step would change 'label' and not 'label_b'; put it before",
+            "a later step would change 'label' but not 'label_b'; put it before",
         ),
         ("size: 4", "size: 5", r"batch.size: 5 is odd"),
     ):

@@ -359,7 +359,7 @@ def test_the_epoch_that_max_epochs_advises_is_safe() -> None:
     ],
 )
 def test_an_option_beside_its_source_is_an_error_with_its_place(options: Any, hint: str) -> None:
-    with pytest.raises(ConfigError, match=f"unknown key '.*'; put it under source, {hint}"):
+    with pytest.raises(ConfigError, match=f"unknown key '.*'; move it under source, {hint}"):
         load.parse({"batch": 4, **options})
 
 

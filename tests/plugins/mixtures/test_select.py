@@ -263,7 +263,7 @@ def test_a_field_that_is_not_known_is_read(
         ({"balance": "y"}, "^balance: should be a valid mapping such as {field: label}, not 'y'"),
         ({"part": [0, 0.001]}, "has none of the 100 samples"),
         ({"where": "x.real"}, "^where: should have fields"),
-        ({"part": [0, 0.5], "add": [{"arrays": ARRAYS}]}, "in each source, beside add"),
+        ({"part": [0, 0.5], "add": [{"arrays": ARRAYS}]}, "in each source, not beside add"),
         ({"balance": {"field": "y"}}, "no field 'y'"),
         ({"balance": {"field": "pair"}}, r"balance takes one value; mix parts .* any\(pair == 0\)"),
     ],

@@ -23,9 +23,9 @@ def configure(name: str, **given: Any) -> Any:
 @pytest.mark.parametrize(
     ("engine", "options", "message"),
     [
-        ("grain", {}, "--engine 'grain': it is local or tf-data-service"),
-        ("local", {"workers": 2}, "--workers goes with --engine tf-data-service"),
-        ("local", {"dispatcher_listen": "x"}, "--dispatcher-listen goes with --engine tf-data"),
+        ("grain", {}, "--engine 'grain': unknown engine; use local or tf-"),
+        ("local", {"workers": 2}, "--workers needs --engine tf-data-service"),
+        ("local", {"dispatcher_listen": "x"}, "--dispatcher-listen needs --engine tf-data"),
         ("tf-data-service", {"compression": "zip"}, "one of none, snappy, auto"),
         (
             "tf-data-service",

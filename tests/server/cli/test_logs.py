@@ -131,5 +131,5 @@ def test_wrong_levels_are_refused(state: logging.Logger, monkeypatch: pytest.Mon
         _ = LogOptions(quiet=True, verbose=True).level
     monkeypatch.setenv(logs.LEVEL_VARIABLE, "loud")
     assert LogOptions(quiet=True).level == logging.WARNING
-    with pytest.raises(ConfigError, match="INFEED_LOG_LEVEL=loud: no such level; it is one of deb"):
+    with pytest.raises(ConfigError, match="INFEED_LOG_LEVEL=loud: unknown level; use one of debug"):
         _ = LogOptions().level

@@ -27,7 +27,7 @@ def test_location_has_the_line_of_the_nearest_part(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("a: 1\nb: [1,\n", r":3: not valid YAML"),
-        ("a: 1\nb: 2\na: 3\n", r":3: a: given twice, first in line 1"),
+        ("a: 1\nb: 2\na: 3\n", r":3: a: given twice, first on line 1"),
         ("a: !!python/object:os.system x\n", r":1: not valid YAML"),
         ("a: &a [*a]\n", r": nested too deeply, or contains itself"),
         ("[" * 600, r": nested too deeply"),
@@ -41,7 +41,7 @@ def test_error_names_the_line(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
-        ("a: 1\nb: 2\na: 3\n", [":3: a: given twice, first in line 1"]),
+        ("a: 1\nb: 2\na: 3\n", [":3: a: given twice, first on line 1"]),
         ("a:\n  1: x\n", [":2: a: the key 1 is not text"]),
         ("a:\n- 2027-13-01\n", [":2: a[0]: month must be in 1..12"]),
         (
@@ -49,7 +49,7 @@ def test_error_names_the_line(tmp_path: Path, text: str, message: str) -> None:
             [
                 ":1: the key 1 is not text",
                 ":2: a: month must be in 1..12",
-                ":3: b.c: given twice, first in line 3",
+                ":3: b.c: given twice, first on line 3",
             ],
         ),
     ],

@@ -34,7 +34,7 @@ def test_pipelines_that_number_classes_differently_are_refused(tmp_path: Path) -
         load(tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}/pipelines.yaml:4: pipelines.val.source.labels: label 0 is 'ant', not 'cat' "
-        f"as in {tmp_path}/train; give both one list of classes, as labels: "
+        f"as in {tmp_path}/train; write the same list in both, labels: "
         "{folders: [ant, cat, dog]}"
     )
     with pytest.raises(ConfigError, match=r"label 0 is 'ant', not 'cat' as in file://"):
@@ -81,8 +81,8 @@ def test_tables_that_number_classes_otherwise_are_refused(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         load_with("[bee]")
     assert str(caught.value).endswith(
-        f"val.source.labels: label 0 is 'bee', not 'ant' as in {tmp_path}/train; give both one "
-        f"list of classes, as classes: [ant, bee], beside table: {tmp_path}/val.csv"
+        f"val.source.labels: label 0 is 'bee', not 'ant' as in {tmp_path}/train; write the "
+        f"same list in both, classes: [ant, bee], beside table: {tmp_path}/val.csv"
     )
     load_with("[ant, bee]")
     load_with("[cow, dog]")  # of another data set

@@ -33,7 +33,7 @@ def plan_of(**options: Any) -> IndexedPlan:
         ({"remove": {"samples": [1], "then": "hide"}}, "remove.then: should be 'substitute' or"),
         ({"skip": [3, 4]}, "skip[0]: should be a range of steps such as [48000, 48100], not 3"),
         ({"skip": [[3]]}, "skip[0]: should be a range of steps such as"),
-        ({"skip": [[3, 3]]}, "[first, end] in order, which do not overlap; [3, 3] is empty"),
+        ({"skip": [[3, 3]]}, "[first, end] in order and without overlap; [3, 3] is empty"),
         ({"skip": [[3, 5], [4, 6]]}, "[4, 6] begins before 5"),
         ({"skip": [[7, 8], [3, 5]]}, "[3, 5] begins before 8"),
         ({"skip": [[-1, 2]]}, "skip[0][0]: should be greater than or equal to 0, not -1"),

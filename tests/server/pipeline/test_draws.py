@@ -81,15 +81,15 @@ def test_other_steps_and_caches_change_no_draws(data: Any) -> None:
     [
         (
             [with_name(FLIP, "a"), RESIZE, with_name(BRIGHT, "a")],
-            r"^transforms\[2\].random_brightness: draw: transforms\[0\] has the name 'a' too",
+            r"^transforms\[2\].random_brightness: draw: transforms\[0\] is also named 'a', and",
         ),
         (
             [with_name(BRIGHT, "random_flip_left_right-0"), FLIP],
-            r"^transforms\[1\].random_flip_left_right: draw: transforms\[0\] has the name",
+            r"^transforms\[1\].random_flip_left_right: draw: transforms\[0\] is also named",
         ),
         (
             [with_name({"map": plain}, "a")],
-            r"^transforms\[0\].map: draw: the function has no key to draw from",
+            r"^transforms\[0\].map: draw: the function takes no key",
         ),
         ([{"map": "no_such_module:f"}], r"^transforms\[0\].map: no module 'no_such_module'"),
     ],

@@ -72,7 +72,7 @@ def test_names_of_too_many_bytes_are_not_sent(
 ) -> None:
     monkeypatch.setattr(followed_classes, "MAX_BYTES", 5)
     assert classes_of(photos) == {}
-    assert "names of the classes of label are not sent: 6 bytes are too many" in caplog.text
+    assert "class names of label are not sent: 6 bytes are too many" in caplog.text
 
 
 def test_a_feed_has_the_names(photos: Path, serve: Any) -> None:

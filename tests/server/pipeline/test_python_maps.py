@@ -251,15 +251,13 @@ def test_replaced_worker_refuses_changed_code(engine: Any) -> None:
 def test_python_stands_first(engine: Any) -> None:
     flip = {"cast": {"field": "x", "dtype": "float64"}}
     function = python_map("double")
-    with pytest.raises(
-        ConfigError, match=r"^transforms\[1\].map.python: .* cast is before it; put"
-    ):
+    with pytest.raises(ConfigError, match=r"^transforms\[1\].map.python: .* it follows cast; move"):
         engine(transforms=[flip, function])
     cached = engine(transforms=[function, {"drop": {"fields": ["name"]}}, "cache", flip])
     first, second = (read(cached).arrays["x"] for _ in range(2))
     np.testing.assert_array_equal(first, second)
     noise = python_map("add_noise")
-    with pytest.raises(ConfigError, match=r"cache: map \(transforms\[0\]\) stands before it"):
+    with pytest.raises(ConfigError, match=r"cache: map \(transforms\[0\]\) comes before it"):
         engine(transforms=[noise, "cache"])
 
 

@@ -233,7 +233,7 @@ def test_full_disk_leaves_the_samples_uncached(
     monkeypatch.setattr(Path, "write_bytes", full)
     source = cached(CountingMap(), store="disk", path=str(tmp_path / "cache"))
     assert f"{tmp_path}/cache" in caplog.text
-    assert "is not used: No space left on device; make room" in caplog.text
+    assert "is not used: No space left on device; free some space" in caplog.text
     for _ in range(2):
         assert source.read(np.arange(COUNT))["y"].tolist() == [10 * n for n in range(COUNT)]
     assert (source.hits, source.misses) == (0, 2 * COUNT)

@@ -101,8 +101,8 @@ def test_random_geometry_of_one_picture_is_refused(
     named = name.replace("random", field)
     with pytest.raises(
         ConfigError,
-        match=rf"^transforms\[{place}\].{name}: field '{field}' would be moved at random, and not "
-        rf"{other}.*say what it is, .*: targets: {{.*, docs/targets.md; .*: draw: {named}$",
+        match=rf"^transforms\[{place}\].{name}: field '{field}' would move at random without "
+        rf"{other}.*To move both, write targets: {{.* \(docs/targets.md\).*: draw: {named}$",
     ):
         plan(fields, *transforms)
     meant = {name: {**transforms[place][name], "draw": "meant"}}
@@ -111,7 +111,7 @@ def test_random_geometry_of_one_picture_is_refused(
 
 def test_both_pictures_need_a_name() -> None:
     named = {"random_flip_left_right": {"field": "image", "draw": "left"}}
-    with pytest.raises(ConfigError, match=r"^transforms\[1\].* field 'other' would be .* 'image'"):
+    with pytest.raises(ConfigError, match=r"^transforms\[1\].* field 'other' would .* 'image'"):
         plan("image other", named, {"random_flip_left_right": {"field": "other"}})
 
 

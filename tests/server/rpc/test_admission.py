@@ -36,14 +36,14 @@ def call(kind: str, peer: str = "10.0.0.1:5", authorization: str | None = None) 
         (
             "streams",
             {"max_streams": 2},
-            "the server has 2 streams open already: close some, or raise --max-streams",
+            "the server already has 2 open streams: close some, or raise --max-streams",
         ),
         (
             "calls",
             {"peer_calls": 2},
-            "10.0.0.1 has 2 calls open already: close some, or raise --peer-calls",
+            "10.0.0.1 already has 2 open calls: close some, or raise --peer-calls",
         ),
-        ("health calls", {}, "10.0.0.1 has 2 health calls open already: close some"),
+        ("health calls", {}, "10.0.0.1 already has 2 open health calls: close some"),
     ],
 )
 def test_refusal_names_the_limit_and_its_option(
@@ -65,7 +65,7 @@ def test_calls_behind_one_host_count_by_token() -> None:
     by_token: Any = SimpleNamespace(authenticate=Caller)
     counts = Admission(Limits(peer_calls=1), by_token)
     one, same, other = (call("calls", authorization=name) for name in ("a", "a", "b"))
-    refused = pytest.raises(CallError, match="a has 1 calls open")
+    refused = pytest.raises(CallError, match="a already has 1 open calls")
     with counts.admit(one), counts.admit(other), refused, counts.admit(same):
         pass
 
@@ -75,7 +75,7 @@ def test_clients_of_a_unix_socket_have_only_the_total_limit() -> None:
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(counts.admit(call("streams", "unix")))
-        with pytest.raises(CallError, match="the server has 3"):
+        with pytest.raises(CallError, match="the server already has 3"):
             stack.enter_context(counts.admit(call("streams", "unix")))
 
 

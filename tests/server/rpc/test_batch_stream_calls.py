@@ -104,15 +104,15 @@ def test_unknown_pipeline_or_fingerprint_is_refused(
 @pytest.mark.parametrize(
     ("break_stream", "message"),
     [
-        (lambda call: call.open(), "after StreamOpen, a stream takes BatchRequest, Train"),
-        (lambda call: call.send(b""), "after StreamOpen, a stream takes BatchRequest, Train"),
+        (lambda call: call.open(), "after StreamOpen, a stream accepts only BatchRequ"),
+        (lambda call: call.send(b""), "after StreamOpen, a stream accepts only BatchRequ"),
         (
             lambda call: call.send(GARBAGE),
             "a message of 13 bytes is not a valid StreamBatchesRequest",
         ),
-        (lambda call: call.request(0, 5), "count 5 is out of range: it is 0 to 4"),
+        (lambda call: call.request(0, 5), "count 5 is out of range; it must be 0 to 4"),
         (lambda call: call.request(8, min_position_count=13), "min_position_count 13 .* 0 to 12"),
-        (lambda call: call.request(8, step_end=13), "step_end 13 is out of range: it is 0 to 12"),
+        (lambda call: call.request(8, step_end=13), "step_end 13 .* it must be 0 to 12"),
         (lambda call: call.request(-1), "start -1 is out of range"),
         (lambda call: call.request((1 << 62) + 1), "start 4611686018427387905 is out of range"),
     ],

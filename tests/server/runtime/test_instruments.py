@@ -37,7 +37,7 @@ def test_a_server_without_instruments_serves(
         assert server.health.overall.ready
         with infeed.connect(str(server.address), "n", epochs=1) as feed:
             assert sorted(x for batch in feed for x in batch["x"].tolist()) == list(range(8))
-    assert "--http 127.0.0.1:7471: no installed package has an instrument" in caplog.text
+    assert "--http 127.0.0.1:7471: no installed package serves the dashb" in caplog.text
 
 
 def test_an_address_without_an_instrument_is_refused(
@@ -61,7 +61,7 @@ def test_an_address_without_an_instrument_is_refused(
             "the instrument 'other' of infeed-eye 1.0 has an unknown name; known:",
         ),
         ("processes", "X = 1", "the instrument 'processes', eye:X of infeed-eye 1.0, should be"),
-        ("processes", "def X(_): return None", "eye:X of infeed-eye 1.0, should be a class of"),
+        ("processes", "def X(_): return None", "eye:X of infeed-eye 1.0, should be a subclass"),
         (
             "processes",
             (

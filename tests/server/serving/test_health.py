@@ -31,7 +31,7 @@ def test_policy_any_needs_one_ready_pipeline():
     health = Health("any")
     health.set("train", False, "its first batch fails")
     assert not health.overall.ready
-    health.set("eval", True, "its first batch is made")
+    health.set("eval", True, "its first batch is ready")
     assert health.overall == Readiness(True, "1 of 2 not ready: train: its first batch fails")
     health.set("eval", False, "the disk is gone")
     assert not health.overall.ready
@@ -41,7 +41,7 @@ def test_a_server_is_ready_without_a_pipeline_that_it_goes_without():
     health = Health()
     health.go_without("broken", "it cannot be opened: no file")
     assert not health.overall.ready
-    health.set("train", True, "its first batch is made")
+    health.set("train", True, "its first batch is ready")
     assert health.overall == Readiness(True, "1 of 2 pipelines ready; 1 broken")
     assert health.parts["broken"] == Readiness(False, "it cannot be opened: no file")
 

@@ -27,7 +27,7 @@ def test_rename_can_swap_two_names(run: Any) -> None:
 
 def test_rename_to_an_existing_field_is_refused(spec: Any) -> None:
     with pytest.raises(
-        ConfigError, match="rename: 'a' cannot be renamed to 'c', a field that exists"
+        ConfigError, match="rename: 'a' cannot be renamed to 'c', which already exists"
     ):
         spec(Rename(fields={"a": "c"}), SPEC)
 

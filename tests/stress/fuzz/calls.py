@@ -27,7 +27,7 @@ ALLOWED_CODES = frozenset(CODES) - {"UNKNOWN", "INTERNAL"}
 
 _LIMIT_TEXTS = {
     "UNAVAILABLE": "jobs that read at different positions",
-    "RESOURCE_EXHAUSTED": "health calls open already",
+    "RESOURCE_EXHAUSTED": " open health calls",
 }
 """Parts of messages that depend on the concurrent calls: the most readers of a sequential data set,
 and the most health calls of a host."""

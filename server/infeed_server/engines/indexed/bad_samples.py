@@ -96,7 +96,7 @@ class BadSampleHandler:
         except InfeedError as raised:
             result = raised
         except Exception as unexpected:
-            log.exception("a batch failed for another reason than its samples")
+            log.exception("a batch failed, but not because of its samples")
             result = ServerError(f"{type(unexpected).__name__}: {unexpected}")
         on_done(task, result)
 
@@ -188,7 +188,7 @@ def _with_remedy(error: InfeedError) -> InfeedError:
     last."""
     if not isinstance(error, SampleError):
         return error
-    remedy = "on_error: substitute or mask goes on without such samples"
+    remedy = "on_error: substitute or mask continues without such samples"
     return SampleError(f"{error.message}; {remedy}", **error.metadata)
 
 
@@ -196,7 +196,7 @@ def _unexplained(task: BatchTask, error: Exception | None) -> InfeedError:
     if isinstance(error, InfeedError):
         return error
     if error is not None and is_storage_fault(error):
-        problem = f"a fault of storage came back {_MAX_RETRIES} times: {one_line(error)}"
+        problem = f"a storage fault recurred {_MAX_RETRIES} times: {one_line(error)}"
         return SourceError(f"the batch at position {task.request.start} is refused: {problem}")
     problem = "although each of its samples is good by itself" + (f": {error}" if error else "")
     return ServerError(f"the batch at position {task.request.start} fails, {problem}")

@@ -146,7 +146,7 @@ class BatchPipeline:
         slots, index = slots[:count], index[:count]
         if not np.array_equal(index, task.index[slots]):
             raise ServerError(
-                f"tf.data returned another batch than the one of position {task.request.start}"
+                f"tf.data returned a batch other than that at position {task.request.start}"
             )
         span = task.request.span
         record_stage(self._monitor, self._plan.spec.name, "transform", task.entered_at, span)

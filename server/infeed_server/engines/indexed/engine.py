@@ -156,8 +156,8 @@ class IndexedEngine(Engine):
         used = sorted(size for size, pipeline in self._pipelines.items() if pipeline.users)
         if len(used) >= _MAX_SIZES_IN_USE:
             raise ServerUnavailableError(
-                f"{self.spec.name!r} cannot serve batches of {slots} now: it serves {len(used)} "
-                f"sizes ({', '.join(map(str, used))}), the maximum; use one, or another server",
+                f"{self.spec.name!r} cannot serve batches of {slots}: {len(used)} sizes are in use "
+                f"({', '.join(map(str, used))}), the maximum; use one of them, or another server",
                 pipeline=self.spec.name,
                 batch_size=slots,
             )

@@ -182,7 +182,7 @@ class TableLabels(LabelsDefinition):
                 continue
             number = numbers[0]
             if number in lines:
-                before = f"already has a label, in line {lines[number]}"
+                before = f"already has a label, on line {lines[number]}"
                 raise SourceError(f"{path}, line {line}: {file!r} {before}", file=path)
             lines[number], texts[number] = line, label
         if unknown:
@@ -194,7 +194,7 @@ class TableLabels(LabelsDefinition):
                 file=path,
             )
         if not lines:
-            raise SourceError(f"{path} contains no label; it needs rows file,label", file=path)
+            raise SourceError(f"{path} has no labels; it needs rows of file,label", file=path)
         missing = [number for number in range(len(texts)) if number not in lines]
         if not self.classes:
             return Labels(_to_array(texts), frozenset(missing), table=path)
@@ -230,7 +230,7 @@ def _warn_of_wrong_folders(listing: ImageListing) -> None:
     if len(listing.folders) == 1:
         log.warning(
             "%s: all images are in the folder %s, so all labels are 0; if its folders are the "
-            "classes: images: %s/%s",
+            "classes, write images: %s/%s",
             *(listing.root, listing.folders[0], listing.root, listing.folders[0]),
         )
     if not all(folder.isdecimal() for folder in listing.folders):
@@ -239,8 +239,8 @@ def _warn_of_wrong_folders(listing: ImageListing) -> None:
     moved = next((n for n, name in enumerate(listing.folders) if name != numbers[n]), None)
     if moved is not None:
         log.warning(
-            "%s: the folder %s is class %d, as folders are sorted as text; for their order as "
-            "numbers: labels: {folders: ['%s']}",
+            "%s: the folder %s is class %d, because folders are sorted as text; to sort them as "
+            "numbers, write labels: {folders: ['%s']}",
             *(listing.root, listing.folders[moved], moved, "', '".join(numbers)),
         )
 

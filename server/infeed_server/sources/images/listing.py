@@ -65,7 +65,7 @@ class _LeftOut:
     def warn(self, root: str) -> None:
         if found := sorted(self.system_folders):
             log.warning(
-                "%s: %d folders are skipped because their names begin like a system's (%s): %s",
+                "%s: %d folders are skipped because their names begin like system folders (%s): %s",
                 *(root, len(found), " ".join(_SYSTEM_FOLDERS), abbreviate(found)),
             )
         if self.no_files:

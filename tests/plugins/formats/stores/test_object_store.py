@@ -117,7 +117,7 @@ def test_object_without_strong_etag(store: ObjectServer, etag: str) -> None:
 def test_store_that_is_away_and_returns(store: ObjectServer, retry_delays: list[float]) -> None:
     ranges = reader(store)
     store.faults.error_rate = 1.0
-    with pytest.raises(SourceError, match=r"cannot read s3://.*\(7 attempts\); the batch is"):
+    with pytest.raises(SourceError, match=r"cannot read s3://.*\(7 attempts\), so the batch"):
         read(ranges, 5, 10)
     assert len(retry_delays) == 6
     store.faults.error_rate = 0.0

@@ -216,12 +216,12 @@ def test_local_engine_has_neither_data_sets_nor_jobs() -> None:
         address = str(server.address)
         transport = GrpcTransport(address)
         with pytest.raises(
-            InvalidRequestError, match=r"'n' has no data set .* --engine that has them"
+            InvalidRequestError, match=r"'n' has no data set .* with another --engine"
         ):
             register(transport, DatasetRequest("n"))
         transport.close()
         with (
             infeed.connect(address, "n", job_name="j") as feed,
-            pytest.raises(InvalidRequestError, match="'n' has no jobs to take part in"),
+            pytest.raises(InvalidRequestError, match="'n' has no jobs to join"),
         ):
             next(feed)

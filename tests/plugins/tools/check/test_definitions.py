@@ -97,7 +97,7 @@ pipeline: {}
         "8: pipelines.photos.transforms[1]: unknown transform 'reszie' (did you mean 'resize'?); ",
         "9: pipelines.photos.transforms[2].map.function: no module 'functions_of_chek' (did you ",
         "10: pipelines.photos.batch.size: should be a valid integer, not '4'",
-        "11: pipelines.photos.batch: given twice, first in line 10",
+        "11: pipelines.photos.batch: given twice, first on line 10",
         "13: pipelines.records.source.tfrecord[1]: no file matches 'more-*.tfrecord'; the nearest",
         "15: pipelines.records.transforms[0].normalize: at least one of scale, mean and std is ",
         "17: pipeline: unknown key 'pipeline' (did you mean 'pipelines'?); allowed: pipelines",

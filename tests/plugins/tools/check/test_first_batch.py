@@ -86,7 +86,7 @@ PHOTOS = (
         (
             "source: {arrays: x.npz}\n    batch: 2\n    transforms: "  # noqa: ISC004
             "[cache, {map: {function: 'modules_of_first_batch:same', python: true}}]",
-            "5: pipelines.p.transforms[1].map.python: a function in Python must be before all oth",
+            "5: pipelines.p.transforms[1].map.python: a function in Python must precede all othe",
         ),
         ("source: {arrays: x.npz}", "2: pipelines.p.batch: missing; add for example batch: {size"),
         (

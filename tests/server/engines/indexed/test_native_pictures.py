@@ -315,6 +315,6 @@ def test_native_is_refused_where_it_cannot_decode(
     monkeypatch.setitem(sys.modules, "infeed_jpeg", DecoderDouble())  # type: ignore[arg-type]
     definition["transforms"] = [DECODE, {"resize": {**RESIZE["resize"], "method": "area"}}]
     with pytest.raises(
-        ConfigError, match="--decoder native: resize has method: area; leave --decoder out"
+        ConfigError, match="--decoder native: resize has method: area; leave out --decoder"
     ):
         run(definition, tmp_path, "native")

@@ -332,6 +332,6 @@ def test_stream_of_a_size_too_many_leaves_no_quota(
     one = opened()
     one.open(8)
     quotas = len(one.engine.budget.quotas)
-    with pytest.raises(InfeedError, match="it serves 1 sizes"):
+    with pytest.raises(InfeedError, match="1 sizes are in use"):
         one.open(9)
     assert len(one.engine.budget.quotas) == quotas

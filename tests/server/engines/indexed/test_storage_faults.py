@@ -153,7 +153,7 @@ def test_fault_that_comes_back_in_each_attempt_refuses_the_batch(engine: Any) ->
 
     steps = [{"decode_image": {"field": "image"}}, {"resize": {"field": "image", "size": [4, 4]}}]
     served = engine("substitute", transforms=[*steps, {"map": {"function": add}}])
-    with pytest.raises(SourceError, match=r"fault of storage came back 2 times.*\[Errno 5\]"):
+    with pytest.raises(SourceError, match=r"storage fault recurred 2 times.*\[Errno 5\]"):
         read(served, 0)
 
 

@@ -35,7 +35,7 @@ def test_folders_of_a_system_and_other_formats_are_counted(
     assert listing.empty_folders == ("meta",)
     system, formats = caplog.messages
     assert system == (
-        f"{root}: 4 folders are skipped because their names begin like a system's (@ # $ __ "
+        f"{root}: 4 folders are skipped because their names begin like system folders (@ # $ __ "
         "lost+found): #recycle, __MACOSX, cat/@eaDir, lost+found"
     )
     assert formats == (

@@ -87,7 +87,7 @@ def test_folders_of_numbers_out_of_order_are_named(
     assert open_images(tmp_path, "folders").classes["label"][2] == "10"
     in_order = ", ".join(f"'{n}'" for n in range(11))
     (warning,) = caplog.messages
-    assert "the folder 10 is class 2, as folders are sorted as text" in warning
+    assert "the folder 10 is class 2, because folders are sorted as text" in warning
     assert warning.endswith(f"labels: {{folders: [{in_order}]}}")
     (tmp_path / "10").rename(tmp_path / "9a")
     open_images(tmp_path, "folders")
@@ -102,7 +102,7 @@ def test_a_single_class_folder_is_named(folder: Path, caplog: pytest.LogCaptureF
     (warning,) = caplog.messages
     assert warning == (
         f"{whole}: all images are in the folder images, so all labels are 0; if its folders are "
-        f"the classes: images: {whole}/images"
+        f"the classes, write images: {whole}/images"
     )
 
 
@@ -270,12 +270,12 @@ def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
     [
         ("file,label\n" + ROWS + "dog/c.jpg,1\n", r"line 6: 'dog/c\.jpg'.*named like 'cat/deep/x"),
         ("".join(f"{n}.jpg,1\n" for n in range(9)), r"'4\.jpg' and 4 more"),
-        (ROWS + "cat/y.Jpg,1\n", r"line 5: 'cat/y\.Jpg' already has a label, in line 2"),
+        (ROWS + "cat/y.Jpg,1\n", r"line 5: 'cat/y\.Jpg' already has a label, on line 2"),
         (ROWS + "cat/y.Jpg\n", "line 5: 'cat/y.Jpg' is not a row of 2 columns"),
         (ROWS + "cat/y.Jpg,\n", "line 5: .* is not a row of 2 columns"),
         ("name,width,class\na,1,2\n", "columns are name, width, class; file"),
         ("", "is empty"),
-        ("file,label\n", "contains no label; it needs rows file,label"),
+        ("file,label\n", "has no labels; it needs rows of file,label"),
         ('file,label\n"cat', "line 2: unexpected end"),
         (ROWS + "gone.jpg,1\n", "'gone.jpg'; .*; delete these rows, or let infeed init FOLDER"),
     ],
