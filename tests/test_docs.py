@@ -65,6 +65,13 @@ def test_links_have_a_target(page: str):
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_tables_are_whole(page: str) -> None:
+    """An empty line within a table makes text of its rest."""
+    tables = re.findall(r"(?:^\|.*\n)+", prose(page), re.MULTILINE)
+    assert [table for table in tables if not re.match(r".*\n(\|-+)+\|\n", table)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_paths_of_the_repository_exist(page: str) -> None:
     own = re.compile(
         r"(?:client|server|plugins|proto|tests|examples|deploy|native|tools|docs)/[\w./-]+"
