@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import io
 import json
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tests.harness.datasets import jpeg
 from tests.harness.doc_blocks import ROOT
 from tests.harness.pictures import encode
-from tests.harness.tfds import IMAGE, LABEL, feature, features_dict, sequence, write_tfds
 from tests.harness.tfrecords import example, write_records
 
 PHOTOS = ["n01440764_10026.JPEG", *(f"{number:06}.jpg" for number in range(1599))]
@@ -114,40 +110,17 @@ def _write_records(data: Path) -> None:
     ]
     write_records(data / "a.tfrecord", texts)
     write_records(data / "b-0.tfrecord", texts)
-    box = feature("b.BBoxFeature", boundingBox={"dtype": "float32", "shape": {"dimensions": ["4"]}})
-    objects: dict[str, list[Any]] = {
-        "image": [jpeg(0)],
-        "objects/bbox": [0.0, 0.0, 1.0, 1.0],
-        "objects/label": [1],
-    }
-    write_tfds(
-        data / "voc/2007/4.0.0",
-        {"image": IMAGE, "objects": sequence(features_dict({"bbox": box, "label": LABEL}))},
-        {"test": [[objects] * COUNT]},
-    )
     documents = [json.dumps({"text": f"document {n}: " + "words " * n}) for n in range(COUNT)]
     (data / "text").mkdir()
     (data / "text/documents.jsonl").write_text("\n".join(documents))
     lengths = 8 + np.arange(400) * 37 % 120
     tokens = np.where(np.arange(128) < lengths[:, np.newaxis], 7, 0)
     np.savez(data / "text/documents.npz", tokens=tokens, length=lengths)
-    with tarfile.open(data / "train-0.tar", "w") as tar:
-        for number in range(COUNT):
-            for name, content in (("jpg", jpeg(number)), ("cls", b"1")):
-                member = tarfile.TarInfo(f"{number:06}.{name}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
 
 
 def _write_tables(data: Path) -> None:
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (COUNT, 8, 8, 3), np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (COUNT, 8, 8, 3), np.uint8)
     np.savez(data / "train.npz", image=images, label=np.arange(COUNT) % 10)
-    np.savez(data / "mnist.npz", x_train=images, y_train=np.arange(COUNT), x_test=images[:1])
-    cells = [f"{n},0.5,cat" for n in range(COUNT)]
-    (data / "iris-0.csv").write_text("\n".join(["length,width,species", *cells]) + "\n")
-    np.save(data / "features.npy", rng.normal(size=(COUNT, 3)))
-    np.save(data / "label.npy", np.arange(COUNT) % 2)
     if importlib.util.find_spec("pyarrow") is not None:
         _write_parquet(data / "train-0.parquet")
     if importlib.util.find_spec("array_record") is not None:
