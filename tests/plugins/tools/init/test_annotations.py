@@ -137,10 +137,10 @@ def test_a_json_that_names_other_pictures_is_not_taken(
     write_coco(data / "instances.json", "a.jpg", "gone.jpg")
     (draft,) = drafts(data).values()
     assert draft.source["labels"] == "folders"
-    assert "instances.json is COCO's, but not all of its pictures" in caplog.text
+    assert "instances.json looks like COCO, but its pictures" in caplog.text
     write_photos(data := tmp_path / "other", "a.jpg")
     write_coco(data / "instances.json", "/elsewhere/a.jpg")
-    with pytest.raises(UnclearError, match=r"other: .*json is COCO's, but .*; choose") as caught:
+    with pytest.raises(UnclearError, match=r"other: .* looks like COCO, .*; choose") as caught:
         drafts(data)
     (choice,) = caught.value.choices
     assert choice == ({"labels": "none"}, "no label")
