@@ -29,7 +29,7 @@ class Evaluation:
         if found.dtype != bool:
             raise ValueError(
                 "should be a comparison with a field, such as label < 10, or several with and, or, "
-                f"not; {ast.unparse(node)} is none"
+                f"not; {ast.unparse(node)} is not one"
             )
         return np.broadcast_to(found, self._count)
 
@@ -62,8 +62,8 @@ class Evaluation:
         raise AssertionError(node)  # `_fields` refuses others
 
     def _connected(self, nodes: Sequence[ast.expr], is_and: bool) -> Values:
-        """Returns whether all, or any, of some comparisons hold. Each is made for those samples
-        that the ones before leave open: `y != 0 and x / y > 1` divides by no 0."""
+        """Returns whether all, or any, of the comparisons hold. Each is made only for the samples
+        that earlier ones leave open, so `y != 0 and x / y > 1` never divides by 0."""
         holds = np.full(self._count, is_and)
         for node in nodes:
             rows = np.flatnonzero(holds == is_and)
@@ -77,9 +77,9 @@ class Evaluation:
         for name in bare_fields(node):
             if isinstance(field := self._fields[name], Rows):
                 compared = ast.unparse(node) if isinstance(node, ast.Compare) else f"{name} == 3"
-                any_row = f"any({compared}), or " * (field.values.ndim == 1)
+                any_row = f"any({compared}) or " * (field.values.ndim == 1)
                 raise ValueError(
-                    f"compares {name!r}, which has any number of rows in a sample; write {any_row}"
+                    f"compares {name!r}, which has several rows in a sample; write {any_row}"
                     f"length({name}) > 0"
                 )
 
@@ -90,12 +90,12 @@ class Evaluation:
         texts = self._value(node)
         if not is_text(texts):
             raise ValueError(
-                f"has the length of a number; {ast.unparse(node)} is no text, and has no rows"
+                f"takes the length of {ast.unparse(node)}, which is neither a text nor has rows"
             )
         return np.array([len(text) for text in texts.flat], np.int64).reshape(texts.shape)
 
     def _any(self, node: ast.expr) -> Values:
-        """Returns whether a comparison holds for one row of each sample."""
+        """Returns whether a comparison holds for at least one row of each sample."""
         fields = {name: self._fields[name] for name in fields_of(node)}
         rows = [field for field in fields.values() if isinstance(field, Rows)]
         for call in ast.walk(node):
@@ -107,7 +107,7 @@ class Evaluation:
                             f"takes one row at a time; write it outside of any: length({name}) > 2"
                         )
         if not rows:
-            raise ValueError(f"has no field with rows in any, at {ast.unparse(node)}")
+            raise ValueError(f"needs a field with rows in any, at {ast.unparse(node)}")
         counts = rows[0].counts
         flat = {
             name: field.of_rows(name, counts)
@@ -134,8 +134,8 @@ class Evaluation:
         return np.asarray(COMPARISONS[type(op)](ours, theirs))
 
     def _beside(self, other: ast.expr, node: ast.expr) -> Values:
-        """Returns the value of what is compared with another: for a text beside a field of numbers,
-        the number of the class."""
+        """Returns the value of a node compared with another one: for a text beside a field of
+        numbers, the number of the class."""
         match other, node:
             case ast.Name(id=field), ast.Constant(value=str() as text):
                 if not is_text(self._value(other)):
@@ -146,9 +146,9 @@ class Evaluation:
 def _class_number(field: str, names: list[str], text: str) -> int:
     if text not in names:
         known = ", ".join(map(repr, names[:12])) or "no names"
-        raise ValueError(f"has {text!r}, no class of {field!r}, which has {known}")
+        raise ValueError(f"has {text!r}, which is not a class of {field!r}; it has {known}")
     if names.count(text) > 1:
-        raise ValueError(f"has {text!r}, the name of several classes of {field!r}; give the number")
+        raise ValueError(f"has {text!r}, which names several classes of {field!r}; give the number")
     return names.index(text)
 
 

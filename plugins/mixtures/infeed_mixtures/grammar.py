@@ -32,13 +32,13 @@ _SYNTAX = (
 )
 
 _MAX_DEPTH = 100
-"""Operations within each other."""
+"""Depth of nested operations."""
 
 
 def fields_of(node: ast.expr, depth: int = 0) -> Iterator[str]:
-    """Yields the names of the fields. Raises `ValueError` for what a condition does not have."""
+    """Yields the names of the fields. Raises `ValueError` for an unsupported expression."""
     if depth > _MAX_DEPTH:
-        raise ValueError(f"should have at most {_MAX_DEPTH} operations within each other")
+        raise ValueError(f"should have at most {_MAX_DEPTH} nested operations")
     inner: list[ast.expr] = []
     match node:
         case ast.Name(id=name):
@@ -58,7 +58,7 @@ def fields_of(node: ast.expr, depth: int = 0) -> Iterator[str]:
             for compare, other in zip(ops, others, strict=True):
                 inner += [other] if type(compare) in COMPARISONS else _items(other)
         case _:
-            raise ValueError(f"should have {_SYNTAX}; {ast.unparse(node)} is none of them")
+            raise ValueError(f"should have {_SYNTAX}, not {ast.unparse(node)}")
     for one in inner:
         yield from fields_of(one, depth + 1)
 
@@ -72,7 +72,7 @@ def _items(node: ast.expr) -> list[ast.expr]:
         plain = [one.operand if isinstance(one, ast.UnaryOp) else one for one in node.elts]
         if all(isinstance(one, ast.Constant) for one in plain):
             return node.elts
-    raise ValueError("should have a list of values behind in, such as label in [1, 2]")
+    raise ValueError("should have a list of values after in, such as label in [1, 2]")
 
 
 def bare_fields(node: ast.expr) -> Iterator[str]:

@@ -189,7 +189,7 @@ def test_a_part_that_is_a_mixture_is_refused() -> None:
     inner = {"mix": two()}
     of_mixture = load.parse({"source": inner, "batch": 4})
     for part in ({"source": inner}, {"pipeline": of_mixture}):
-        with pytest.raises(ConfigError, match=r"mix.c: it is a mixture itself; name its parts"):
+        with pytest.raises(ConfigError, match=r"mix.c: it is itself a mixture; name its parts"):
             plan_of(two(c=part))
 
 

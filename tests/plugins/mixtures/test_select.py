@@ -107,7 +107,7 @@ def test_a_condition_on_rows_is_evaluated_for_all_samples(text: str, expected: A
 
 
 def test_the_name_of_two_classes_is_no_condition() -> None:
-    with pytest.raises(ValueError, match="'cat', the name of several classes of 'label'; give the"):
+    with pytest.raises(ValueError, match="'cat', which names several classes of 'label'; give"):
         Condition("label == 'cat'").holds({"label": LABELS}, {"label": ["cat", "dog", "cat"]})
 
 
@@ -146,28 +146,31 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
             r"no field 'lable' \(did you mean 'label'\?\); available: fixed, flag",
         ),
         ("x + 1", "where: 'x \\+ 1' should be a comparison"),
-        ("x == 1 or 2", "should be a comparison .*; 2 is none"),
-        ("x in 3", "^where: should have a list of values behind in"),
-        ("x % 0 == 0", r"where: 'x % 0 == 0' divides by 0, 1 times; put .* in front"),
+        ("x == 1 or 2", "should be a comparison .*; 2 is not one"),
+        ("x in 3", "^where: should have a list of values after in"),
+        ("x % 0 == 0", r"where: 'x % 0 == 0' divides by 0, 1 times; exclude 0 first"),
         ("1 // small > 0", "divides by 0, 10 times"),
         ("word < 3", "compares a text with a number, at word"),
         ("x + 1 in ['a']", "compares a text with a number"),
         ("word * 99999999999 == 'a'", "has a text in"),
-        ("length(x) == 1", "has the length of a number; x is no text, and has no rows"),
+        ("length(x) == 1", "takes the length of x, which is neither a text nor has rows"),
         (f"x * 1{'0' * 400} / 2 > 1", "has an integer beyond the range of floats"),
-        ("label == 'cat'", "no class of 'label', which has no names"),
-        ("x > 1000", "no sample has"),
-        ("pair > 3", r"compares 'pair', which has any .*; write any\(pair > 3\), or length"),
-        ("x > 3 or not pair in [3]", r"write any\(pair in \[3\]\), or length\(pair\) > 0"),
-        ("pair", r"write any\(pair == 3\), or"),
-        ("grid > 3", r"compares 'grid', which has any .*; write length\(grid\) > 0"),
+        ("label == 'cat'", "'cat', which is not a class of 'label'; it has no names"),
+        ("x > 1000", "no sample meets"),
+        (
+            "pair > 3",
+            r"compares 'pair', which has several .*; write any\(pair > 3\) or len",
+        ),
+        ("x > 3 or not pair in [3]", r"write any\(pair in \[3\]\) or length\(pair\) > 0"),
+        ("pair", r"write any\(pair == 3\) or"),
+        ("grid > 3", r"compares 'grid', which has several .*; write length\(grid\) > 0"),
         (
             "any(length(grid) > 2)",
             r"has length\(grid\), .*; write it outside of any",
         ),
-        ("any(x > 3)", "has no field with rows in any, at x > 3"),
-        ("any(pair + quad > 3)", "has 'quad' in any, beside a field with other rows"),
-        ("any(grid > 3)", "has 'grid' in any, with 2 values in each row; it takes one"),
+        ("any(x > 3)", "needs a field with rows in any, at x > 3"),
+        ("any(pair + quad > 3)", "has 'quad' in any, with other rows in a sample than"),
+        ("any(grid > 3)", "has 'grid' in any, with 2 values in each row instead of one"),
     ],
 )
 def test_a_condition_that_fits_no_samples_is_an_error(text: str, problem: str) -> None:
@@ -256,12 +259,12 @@ def test_a_field_that_is_not_known_is_read(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"part": [0.8, 0.2]}, r"^part: .* a begin and a larger end, .* not \[0.8, 0.2\]$"),
+        ({"part": [0.8, 0.2]}, r"^part: .* a begin and a larger end from .* not \[0.8, 0.2\]$"),
         ({"part": 0.8}, r"^part: should be a valid list such as \[0, 0.8\], not 0.8"),
         ({"part": {"range": 0.8}}, r"^part.range: .* such as \[0, 0.8\], not 0.8"),
         ({"where": {"label": [1]}}, "^where: should be a valid string such as label == 'cat', not"),
         ({"balance": "y"}, "^balance: should be a valid mapping such as {field: label}, not 'y'"),
-        ({"part": [0, 0.001]}, "has none of the 100 samples"),
+        ({"part": [0, 0.001]}, "contains none of the 100 samples"),
         ({"where": "x.real"}, "^where: should have fields"),
         ({"part": [0, 0.5], "add": [{"arrays": ARRAYS}]}, "in each source, not beside add"),
         ({"balance": {"field": "y"}}, "no field 'y'"),
@@ -280,7 +283,7 @@ def test_a_selection_of_a_mixture_is_refused() -> None:
     with pytest.raises(ConfigError, match="give it to each part"):
         load.parse({"mix": mix, "where": "x < 5", "batch": 4}).open()
     balanced = {"a": {"source": {"arrays": ARRAYS}, "balance": {"field": "label"}}}
-    with pytest.raises(ConfigError, match="a mixture itself"):
+    with pytest.raises(ConfigError, match="itself a mixture"):
         load.parse({"mix": balanced, "batch": 4}).open()
 
 

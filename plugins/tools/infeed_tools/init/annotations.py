@@ -101,10 +101,10 @@ def choose_annotated(
         except UnclearError as error:
             choices += error.choices
     if len(choices) > 1 or not is_labelled:
-        problem = "the labels could be several" if certain else "; ".join(doubts)
-        raise UnclearError(f"{name}: {problem}; choose one", choices)
+        problem = " has several kinds of labels" if certain else f": {'; '.join(doubts)}"
+        raise UnclearError(f"{name}{problem}; choose one", choices)
     for doubt in doubts:
-        log.warning("%s; it is not taken", doubt)
+        log.warning("%s; it is not used", doubt)
     return certain[0] if certain else None
 
 
@@ -124,9 +124,9 @@ def _coco(root: str, files: Sequence[str], images: Sequence[str]) -> Iterator[An
             whole = _folders_of(names, root, images)
             if len(whole) != 1 and file.startswith(f"{root}/") and names:
                 doubt = (
-                    f"{file} is COCO's, but not all of its pictures, named like {names[0]!r}, are "
-                    f"in one folder of {root!r}, where they are named like {images[0]!r}; correct "
-                    "file_name"
+                    f"{file} looks like COCO, but its pictures, named like {names[0]!r}, are not "
+                    f"all in one folder of {root!r}, where images are named like {images[0]!r}; "
+                    "correct file_name"
                 )
                 yield Annotated(relative(file, Path.cwd()), "boxes of COCO", doubt=doubt)
             if len(whole) == 1:

@@ -121,7 +121,7 @@ def test_two_jsons_of_one_folder_are_asked_for(tmp_path: Path) -> None:
     write_photos(data, "a.jpg", "b.jpg")
     write_coco(tmp_path / "annotations/instances.json", "a.jpg", "b.jpg")
     write_coco(tmp_path / "annotations/person_keypoints.json", "a.jpg", "b.jpg", points=True)
-    with pytest.raises(UnclearError, match="the labels could be several") as caught:
+    with pytest.raises(UnclearError, match="has several kinds of labels") as caught:
         drafts(data)
     options = [option["labels"] for option, _ in caught.value.choices]
     assert [Path(option).name for option in options] == ["instances.json", "person_keypoints.json"]
@@ -137,10 +137,10 @@ def test_a_json_that_names_other_pictures_is_not_taken(
     write_coco(data / "instances.json", "a.jpg", "gone.jpg")
     (draft,) = drafts(data).values()
     assert draft.source["labels"] == "folders"
-    assert "instances.json is COCO's, but not all of its pictures" in caplog.text
+    assert "instances.json looks like COCO, but its pictures" in caplog.text
     write_photos(data := tmp_path / "other", "a.jpg")
     write_coco(data / "instances.json", "/elsewhere/a.jpg")
-    with pytest.raises(UnclearError, match=r"other: .*json is COCO's, but .*; choose") as caught:
+    with pytest.raises(UnclearError, match=r"other: .* looks like COCO, .*; choose") as caught:
         drafts(data)
     (choice,) = caught.value.choices
     assert choice == ({"labels": "none"}, "no label")
@@ -160,7 +160,7 @@ def test_class_folders_beside_boxes_are_asked_for(tmp_path: Path) -> None:
     data = tmp_path / "photos"
     write_photos(data, "cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg")
     write_coco(data / "instances.json", "cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg")
-    with pytest.raises(UnclearError, match="the labels could be several") as caught:
+    with pytest.raises(UnclearError, match="has several kinds of labels") as caught:
         drafts(data)
     assert [option["labels"] for option, _ in caught.value.choices][1:] == ["folders"]
     (draft,) = drafts(data, labels="folders").values()
