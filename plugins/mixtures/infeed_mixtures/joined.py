@@ -19,6 +19,7 @@ from infeed_server.pipeline.sample_cache import take_cache
 from infeed_server.pipeline.sample_graph import Specs, trace
 from infeed_server.pipeline.shown_targets import (
     refuse_left_targets,
+    refuse_other_exif,
     refuse_other_targets,
     written,
 )
@@ -47,6 +48,7 @@ def join(
             with within(MIX, name):
                 stages, origins = trace(part.source, some)
                 refuse_other_targets(part.shown, some, origins)
+                refuse_other_exif(part, some, origins)
                 refuse_left_targets(part.shown, some, stages, origins)
                 part.classes = followed_classes(part, origins[-1])
                 _add_shown(shown, made_targets(some), stages[-1])

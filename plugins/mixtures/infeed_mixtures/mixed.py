@@ -49,7 +49,8 @@ class MixedSource(Source):
         transforms: Sequence[Any] = (),
     ) -> None:
         """Takes over the source. Raises `ConfigError` for an impossible epoch."""
-        self.source, self.transforms, self.shown = source, transforms, source.shown
+        self.source, self.transforms = source, transforms
+        self.shown, self.exif = source.shown, source.exif
         self.part_sizes = dict(zip(mixture.names, sizes, strict=True))
         self._mixture, self._course = mixture, course
         self._length = self._epoch_length()

@@ -44,7 +44,8 @@ class SelectedSource(Source):
 
     def __init__(self, source: Source, ids: Indices, selection: Any) -> None:
         """Takes over the source. `selection`, a JSON value, describes how the ids were chosen."""
-        self.source, self.ids, self.shown = source, ids, source.shown
+        self.source, self.ids = source, ids
+        self.shown, self.exif = source.shown, source.exif
         content = json.dumps([source.identity, selection, len(ids)])
         super().__init__(
             _Places(source.places, ids),

@@ -23,7 +23,7 @@ class UnitedPart(Source):
     def __init__(self, source: Source, number: int, names: Mapping[str, str], columns: Any) -> None:
         """Takes over the source. `names` maps its columns to their names among all `columns`."""
         self.source, self._number, self._names = source, number, names
-        self.shown = source.shown
+        self.shown, self.exif = source.shown, source.exif
         super().__init__(
             source.places, columns, source.identity, classes=source.classes, advice=source.advice
         )

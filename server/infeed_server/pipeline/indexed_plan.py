@@ -30,6 +30,7 @@ from infeed_server.pipeline.sample_cache import CachedSource, take_cache
 from infeed_server.pipeline.shown_targets import (
     refuse_left_targets,
     refuse_mixed_classes,
+    refuse_other_exif,
     refuse_other_targets,
     target_specs,
 )
@@ -177,6 +178,7 @@ class _Placed:
         refuse_mixed_classes(source.shown, steps)
         stages, origins = sample_graph.trace(source, steps)
         refuse_other_targets(source.shown, steps, origins)
+        refuse_other_exif(source, steps, origins)
         refuse_left_targets(source.shown, steps, stages, origins)
         refuse_torn_pictures(source, steps, stages)
         host, finish = plan_finish(steps, stages)

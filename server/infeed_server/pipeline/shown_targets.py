@@ -12,6 +12,7 @@ from infeed.shared.errors import ConfigError, within
 from infeed.shared.spec import Spec, TargetSpec
 from infeed_server.pipeline.moved_targets import MoveTargets, target_spec
 from infeed_server.pipeline.sample_graph import Specs, rows_beside
+from infeed_server.sources.base import Source
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.fields import Rename
@@ -20,6 +21,30 @@ from infeed_server.transforms.movement import Geometry
 from infeed_server.transforms.sizes import Resize
 from infeed_server.transforms.target import Target
 from infeed_server.transforms.targets import parse_target
+
+_FITS = {
+    "apply": "fits the photos as EXIF turns them, by their sizes; write exif: apply",
+    "ignore": "fits the photos as they are stored, by their sizes; write exif: ignore",
+    "unclear": "may fit the photos as EXIF turns them, as most tools do, or as they are stored: "
+    "the labels do not tell; write exif: apply or exif: ignore, as infeed peek --png shows",
+}
+"""What is wrong by the `exif` that a source needs."""
+
+
+def refuse_other_exif(
+    source: Source, steps: Sequence[Step], origins: Sequence[Mapping[str, str]]
+) -> None:
+    """Raises `ConfigError` for a `decode_image` whose picture does not lie as the labels that are
+    sent with it, or leaves open what the source cannot know."""
+    sent = {*origins[-1].values()}
+    labels = {known.picture: name for name, known in source.shown.items() if name in sent}
+    for (ordinal, step), fields in zip(steps, origins, strict=False):
+        if not isinstance(step, DecodeImage) or fields.get(step.field) not in labels:
+            continue
+        is_open = "exif" not in step.model_fields_set
+        if is_open if source.exif == "unclear" else source.exif not in ("", step.exif):
+            with within("transforms", ordinal):
+                raise step.error(f"{labels[fields[step.field]]!r} {_FITS[source.exif]}")
 
 
 def refuse_other_targets(

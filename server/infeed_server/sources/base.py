@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy.typing as npt
 import tensorflow as tf
@@ -42,6 +42,10 @@ def array_bytes(array: npt.NDArray[Any]) -> int:
 Sample: TypeAlias = "dict[str, tf.Tensor]"
 """One sample inside a graph: field name → tensor, without a slots dimension."""
 
+Exif: TypeAlias = Literal["", "apply", "ignore", "unclear"]
+"""The `exif` of `decode_image` with which labels lie on their pictures; empty if any does, since
+EXIF turns no picture."""
+
 
 class Source(ABC):
     """An opened source with random access. Thread-safe: several threads call `read`."""
@@ -56,6 +60,7 @@ class Source(ABC):
     """What `order` depends on, for the fingerprint: a JSON value."""
     shown: Mapping[str, TargetSpec] = {}
     """What the fields show of a picture, if the source knows."""
+    exif: Exif = ""
     part_sizes: Mapping[str, int] = {}
     """Number of samples in each part of a mixture, by name; samples are numbered part by part."""
 

@@ -58,8 +58,8 @@ class ConcatSource(Source):
         for number, part in enumerate(parts[1:]):
             if problem := difference(part, first):
                 raise ConfigError(
-                    f"{names[number + 1]} {problem} in {names[0]}; give both the same columns and "
-                    "classes",
+                    f"{names[number + 1]} {problem} in {names[0]}; make both alike, or mix them as "
+                    "pipelines of their own",
                     at=("add", number),
                 )
         self.parts = tuple(parts)
@@ -80,6 +80,8 @@ class ConcatSource(Source):
             for name, target in first.shown.items()
             if all(part.shown.get(name) == target for part in parts)
         }
+        # What one part knows, first in the alphabet, holds for those that are "unclear".
+        self.exif = min((part.exif for part in parts if part.exif), default="")
 
     def read(self, indices: Indices) -> Columns:
         numbers = self._places.numbers(indices)
@@ -150,6 +152,8 @@ def difference(part: Source, first: Source) -> str:
     for name, names in part.classes.items():
         if problem := class_conflict(names, first.classes.get(name, ())):
             return f"has the column {name!r} where {problem}"
+    if {part.exif, first.exif} == {"apply", "ignore"}:
+        return f"has labels for exif: {part.exif}, not {first.exif} as"
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import tensorflow as tf
 from typing_extensions import override
@@ -39,6 +39,7 @@ class DecodeImage(FieldTransform):
     Result: bytes → `dtype`; `[height, width, channels]` of the upright image.
     """
 
+    keeps_classes: ClassVar[bool] = True
     channels: Literal[0, 1, 3, 4] = 3
     """1: greyscale; 3: RGB; 4: RGBA (a file without alpha becomes opaque); 0: as in the file, so
     the number may vary between samples."""

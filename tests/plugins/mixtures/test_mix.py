@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import load
@@ -101,6 +102,30 @@ def test_targets_of_a_part_move_with_its_pictures(sizes: tuple[int, int]) -> Non
     assert found["image"][:, 0, 0].any()
     assert not found["image"][:, 0, 0].all()
     np.testing.assert_array_equal(found["image"], found["mask"])
+
+
+def test_a_part_needs_the_exif_of_its_labels(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for folder in ("photos", "masks"):
+        (tmp_path / folder).mkdir()
+        for name in "abcd":
+            file = tmp_path / folder / f"{name}.{'png' if folder == 'masks' else 'jpg'}"
+            Image.new("L", (40, 20)).save(file, exif=exif)
+    source = {"images": f"{tmp_path}/photos", "labels": {"masks": f"{tmp_path}/masks"}}
+    mask = {"decode_image": {"field": "mask", "channels": 1}}
+    resize = {"resize": {"field": "image", "size": [8, 8]}}
+
+    def part(**options: Any) -> dict[str, Any]:
+        steps = [{"decode_image": {"field": "image", **options}}, mask, resize]
+        common = {"targets": {"mask": "mask"}, "part": [0, 0.5]}
+        return {"pipeline": load.parse({"source": source, "transforms": steps, **common})}
+
+    with pytest.raises(
+        ConfigError, match=r"mix.b.transforms\[0\].decode_image: 'mask' fits .*stor"
+    ):
+        plan_of({"a": part(), "b": part(exif="apply")})
+    assert plan_of({"a": part(), "b": part()}).source.exif == "ignore"
 
 
 def test_a_mixture_moves_the_targets_of_its_parts() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.pictures import encode
 
 from infeed import ConfigError
 from infeed.shared.spec import TargetSpec
@@ -26,10 +27,10 @@ FLIP = {"random_flip_left_right": {"field": "image"}}
 RESIZE = {"resize": {"field": "mask", "size": [10, 10]}}
 
 
-def plan(targets: Any, *transforms: Any) -> None:
+def plan(targets: Any, *transforms: Any, exif: Any = "", **arrays: Any) -> None:
     definition = parse(
         {
-            "source": {"arrays": ARRAYS},
+            "source": {"arrays": ARRAYS | arrays},
             "transforms": transforms,
             "targets": targets,
             "batch": 2,
@@ -37,6 +38,7 @@ def plan(targets: Any, *transforms: Any) -> None:
     )
     source = open_source(definition.source)
     source.shown = {target.field: target for target in SHOWN}
+    source.exif = exif
     plan_indexed("p", definition, source)
 
 
@@ -92,3 +94,36 @@ def test_a_mask_that_is_moved_alone_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'mask' is a mask, .* write targets: {mask: mask}"):
         plan({}, RESIZE)
     plan({}, {"resize": RESIZE["resize"] | {"method": "nearest"}})
+
+
+FILES = np.array([encode("PNG", np.zeros((20, 40), np.uint8))] * 2)
+SQUARE = {"resize": {"field": "image", "size": [8, 8]}}
+TARGETS = {"boxes": {"boxes": {"pad": 1}}, "mask": "mask"}
+
+
+@pytest.mark.parametrize(
+    ("exif", "written", "problem"),
+    [
+        ("apply", {}, "'boxes' fits the photos as EXIF turns them, by .*; write exif: apply"),
+        ("ignore", {"exif": "apply"}, "fits the photos as they are stored, .* exif: ignore"),
+        ("unclear", {}, "may fit the photos as EXIF turns them, .*: the labels do not tell"),
+    ],
+)
+def test_another_exif_than_the_labels_need_is_refused(
+    exif: str, written: Any, problem: str
+) -> None:
+    decode = {"decode_image": {"field": "image", **written}}
+    mask = {"decode_image": {"field": "mask", "channels": 1}}
+    with pytest.raises(ConfigError, match=r"transforms\[0\].decode_image: .*" + problem):
+        plan(TARGETS, decode, mask, SQUARE, exif=exif, image=FILES, mask=FILES)
+    right = {"decode_image": {"field": "image", "exif": "apply" if exif == "apply" else "ignore"}}
+    plan(TARGETS, right, mask, SQUARE, exif=exif, image=FILES, mask=FILES)
+    plan({}, decode, SQUARE, {"drop": {"fields": ["boxes", "mask"]}}, exif=exif, image=FILES)
+
+
+def test_a_mask_moves_with_its_picture_when_it_is_decoded() -> None:
+    mask = {"decode_image": {"field": "mask", "channels": 1}}
+    with pytest.raises(
+        ConfigError, match=r"flip_left_right: boxes, mask of 'image' would not move"
+    ):
+        plan({}, mask, FLIP, mask=FILES)

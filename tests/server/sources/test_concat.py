@@ -13,6 +13,7 @@ from tests.harness.tfrecords import example, write_records
 from infeed.shared.errors import ConfigError, SampleError, SourceError
 from infeed_server.pipeline.load import parse
 from infeed_server.sources.base import Source
+from infeed_server.sources.concat import ConcatSource
 
 
 def open_all(*sources: Any) -> Source:
@@ -57,6 +58,15 @@ def test_samples_are_numbered_and_read_in_any_order(tmp_path: Path) -> None:
     assert source.provenance(5).file.endswith("1.tfrecord")
     assert source.provenance(5).offset == source.provenance(0).offset
     assert source.places.stamp
+
+
+def test_parts_need_one_exif() -> None:
+    parts: list[Any] = [open_all({"arrays": {"x": np.arange(2)}}) for _ in range(3)]
+    parts[1].exif, parts[2].exif = "unclear", "ignore"
+    assert ConcatSource(parts, "abc").exif == "ignore"
+    parts[0].exif = "apply"
+    with pytest.raises(ConfigError, match="c has labels for exif: ignore, not apply as in a; make"):
+        ConcatSource(parts, "abc")
 
 
 def test_identity_has_the_parts_in_their_order(tmp_path: Path) -> None:

@@ -16,7 +16,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict, override
 
 from infeed.shared.errors import SourceError, format_path
-from infeed_formats.annotations.picture_sizes import picture_sizes, warn_of_corners
+from infeed_formats.annotations.picture_sizes import (
+    check_sizes,
+    fitting_exif,
+    read_some,
+    warn_of_corners,
+)
 from infeed_formats.annotations.rows import RowFields, refuse_repeated
 from infeed_server.config.model import explain
 from infeed_server.sources.images.fields import LabelsDefinition
@@ -87,7 +92,13 @@ class CocoLabels(LabelsDefinition):
         path = absolute_path(self.coco)
         content = _checked(path, read_coco(path))
         numbers = _image_numbers(path, content["images"], listing)
-        sizes = picture_sizes(path, content["images"], numbers, listing)
+        stated = {
+            numbers[image["id"]]: (image["width"], image["height"])
+            for image in content["images"]
+            if image.get("width") and image.get("height")
+        }
+        headers = read_some(listing, stated or {*numbers.values()})
+        check_sizes(path, stated, headers, listing)
         categories = sorted(content["categories"], key=lambda category: category["id"])
         labels = {category["id"]: number for number, category in enumerate(categories)}
         for place, annotation in enumerate(content["annotations"]):
@@ -105,7 +116,9 @@ class CocoLabels(LabelsDefinition):
                 "pixels: multiply them by the picture's width and height",
                 file=path,
             )
-        warn_of_corners(path, annotations, boxes[:, 2:], sizes)
+        rows = [numbers[one["image_id"]] for one in annotations]
+        certain = {n: one.size for n, one in headers.items() if one.size == one.turned_size}
+        warn_of_corners(path, annotations, rows, boxes, certain | stated)
         crowds = [one.get("iscrowd", 0) for one in annotations]
         fields: dict[str, npt.NDArray[Any]] = {
             "boxes": boxes.astype(np.float32),
@@ -115,9 +128,10 @@ class CocoLabels(LabelsDefinition):
         }
         missing = sorted({*range(len(listing.images))} - {*numbers.values()})
         return RowFields(
-            np.array([numbers[one["image_id"]] for one in annotations], np.int64),
+            np.array(rows, np.int64),
             fields,
             len(listing.images),
+            exif=fitting_exif(path, stated, headers, listing),
             class_names=tuple(category["name"] for category in categories),
             missing=missing,
             table=path,

@@ -12,7 +12,9 @@ from typing_extensions import override
 
 from infeed.shared.errors import SampleError, SourceError
 from infeed.shared.spec import TargetSpec
-from infeed_server.sources.base import Columns
+from infeed_formats.annotations.headers import read_headers
+from infeed_formats.annotations.picture_sizes import fitting_exif, read_some
+from infeed_server.sources.base import Columns, Exif
 from infeed_server.sources.images.fields import ImageFields, LabelsDefinition
 from infeed_server.sources.images.listing import ImageListing, list_images
 from infeed_server.sources.images.source import ImageFiles
@@ -66,7 +68,13 @@ class MaskLabels(LabelsDefinition):
                 "changes the class numbers",
                 file=masks.root,
             )
-        return _Masks(masks.root, [file or used[0] for file in found], missing)
+        headers = read_some(listing, {*range(len(found))}.difference(missing))
+        files = [file or used[0] for file in found]
+        turned = [number for number, header in headers.items() if header.is_turned]
+        own = read_headers([posixpath.join(masks.root, files[number].path) for number in turned])
+        sizes = {number: mask.size for number, mask in zip(turned, own, strict=True) if mask}
+        exif = fitting_exif(masks.root, sizes, headers, listing)
+        return _Masks(masks.root, files, missing, exif)
 
 
 class _Masks(ImageFields):
@@ -74,10 +82,12 @@ class _Masks(ImageFields):
 
     shown = (TargetSpec("mask", "image", "mask"),)
 
-    def __init__(self, root: str, files: Sequence[StoredFile], missing: Sequence[int]) -> None:
+    def __init__(
+        self, root: str, files: Sequence[StoredFile], missing: Sequence[int], exif: Exif
+    ) -> None:
         self._listed = files
         self._files = ImageFiles(root.rstrip("/"), ImageListing(root, tuple(files), ()))
-        self.missing, self.table = frozenset(missing), root
+        self.exif, self.missing, self.table = exif, frozenset(missing), root
 
     @property
     @override

@@ -1,73 +1,97 @@
-"""Sizes of annotated pictures: those that COCO JSON states against the files and the boxes."""
+"""Sizes of annotated pictures: those that labels state against the files and the boxes."""
 
 from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from infeed.shared.errors import SourceError
+from infeed_formats.annotations.headers import Header, Size, read_headers
+from infeed_server.sources.base import Exif
 from infeed_server.sources.images.listing import ImageListing
-from infeed_server.storage.files import abbreviate, read_bytes
+from infeed_server.storage.files import abbreviate
 
 log = logging.getLogger(__name__)
 
-_LOOKED_AT = 8
-"""Pictures whose size is compared."""
-
-_EXIF = b"Exif\0\0"
-"""The start of EXIF data, which may rotate a picture and so swap width and height."""
+_LOOKED_AT = 256
+"""Pictures whose header is read."""
 
 _OVERHANG = 1
 """Pixels that a box may extend beyond its picture without a warning: tools round edges."""
 
-_Items = Sequence[Mapping[str, Any]]
+
+def read_some(listing: ImageListing, numbers: Collection[int]) -> dict[int, Header]:
+    """Returns the headers of some of these pictures, by their numbers."""
+    some = sorted(numbers)[:: -(-len(numbers) // _LOOKED_AT) or 1]
+    paths = [posixpath.join(listing.root, listing.images[number].path) for number in some]
+    found = zip(some, read_headers(paths), strict=True)
+    return {number: header for number, header in found if header}  # others are bad samples, later
 
 
-def picture_sizes(
-    path: str, images: _Items, numbers: Mapping[Any, int], listing: ImageListing
-) -> dict[Any, tuple[int, int]]:
-    """Returns width and height by picture id, where the JSON states them or the picture is one of
-    the few that are read. Raises `SourceError` if one of these differs from the stated size: boxes
-    at another scale would show in those few too."""
-    stated = [one for one in images if one.get("width") and one.get("height")]
-    sizes = {image["id"]: (image["width"], image["height"]) for image in stated}
-    looked_at = stated or images
-    for image in looked_at[:: -(-len(looked_at) // _LOOKED_AT) or 1]:
-        file = posixpath.join(listing.root, listing.images[numbers[image["id"]]].path)
-        try:
-            content = read_bytes(file)
-            height, width = tf.io.decode_image(content, expand_animations=False).shape[:2]
-        except (tf.errors.OpError, SourceError):
-            continue  # a bad sample, later
-        known = sizes.setdefault(image["id"], (width, height))
-        may_be_turned = _EXIF in content and known == (height, width)
-        if known != (width, height) and not may_be_turned:
+def check_sizes(
+    path: str, stated: Mapping[int, Size], headers: Mapping[int, Header], listing: ImageListing
+) -> None:
+    """Raises `SourceError` if a stated width and height are not the picture's, stored or turned:
+    boxes at another scale would show in those few pictures too."""
+    for number, header in headers.items():
+        known = stated.get(number, header.size)
+        if known not in (header.size, header.turned_size):
+            (width, height), file = header.size, listing.images[number].path
             raise SourceError(
-                f"{path} states {known[0]} x {known[1]} for {file}, which is {width} x {height}, "
-                "so its boxes may not fit; scale them, or if they are right, delete width and "
-                "height from the JSON",
+                f"{path} states {known[0]} x {known[1]} for {posixpath.join(listing.root, file)}, "
+                f"which is {width} x {height}, so its boxes may not fit; scale them, or if they "
+                "are right, delete width and height from the JSON",
                 file=path,
             )
-    return sizes
+
+
+def fitting_exif(
+    where: str, stated: Mapping[int, Size], headers: Mapping[int, Header], listing: ImageListing
+) -> Exif:
+    """Returns the `exif` of `decode_image` that fits labels of pictures with these widths and
+    heights. Raises `SourceError` if some fit the photos as stored, and some as EXIF turns them."""
+    fitting: dict[Exif, list[str]] = defaultdict(list)
+    for number, header in headers.items():
+        if not header.is_turned:
+            continue
+        width, height = stated.get(number, (0, 0))
+        is_told = width != height and header.size != header.turned_size
+        is_stored = (width > height) == (header.size[0] > header.size[1])
+        exif: Exif = "unclear" if not is_told else "ignore" if is_stored else "apply"
+        fitting[exif].append(listing.images[number].path)
+    if fitting["ignore"] and fitting["apply"]:
+        raise SourceError(
+            f"{where}: of {len(headers)} pictures looked at, {len(fitting['ignore'])} have labels "
+            f"of their size as stored ({abbreviate(fitting['ignore'])}), and "
+            f"{len(fitting['apply'])} of their size as EXIF turns them "
+            f"({abbreviate(fitting['apply'])}); one exif of decode_image cannot fit both, so turn "
+            "the labels of one kind",
+            file=where,
+        )
+    return min((exif for exif, files in fitting.items() if files), default="")
 
 
 def warn_of_corners(
-    path: str, annotations: _Items, ends: npt.NDArray[Any], sizes: Mapping[Any, tuple[int, int]]
+    path: str,
+    annotations: Sequence[Mapping[str, Any]],
+    numbers: Sequence[int],
+    boxes: npt.NDArray[Any],
+    sizes: Mapping[int, Size],
 ) -> None:
     """Warns of boxes beyond their pictures, which may be two corners, not a corner and a size."""
-    rows = [row for row, one in enumerate(annotations) if one["image_id"] in sizes]
-    edges = np.array([sizes[annotations[row]["image_id"]] for row in rows]).reshape(-1, 2)
-    beyond = np.array(rows, np.int64)[(ends[rows] > edges + _OVERHANG).any(1)]
-    if len(beyond):
-        ids = [str(annotations[row].get("id")) for row in beyond]
+    rows = [row for row, number in enumerate(numbers) if number in sizes]
+    edges = np.array([sizes[numbers[row]] for row in rows]).reshape(-1, 2)
+    beyond = np.maximum(boxes[rows, 2:] - edges, -boxes[rows, :2]).max(1) > _OVERHANG
+    if count := int(beyond.sum()):
+        ids = [str(annotations[row].get("id")) for row in np.array(rows)[beyond]]
         log.warning(
             "%s: %d of %d boxes extend beyond their pictures by over a pixel: %s; is each bbox "
-            "[x, y, width, height]?",
-            *(path, len(beyond), len(rows), abbreviate(ids)),
+            "[x, y, width, height], and in a photo that EXIF turns as width and height say?",
+            *(path, count, len(rows), abbreviate(ids)),
         )

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import TargetSpec
-from infeed_server.sources.base import Columns, Sample
+from infeed_server.sources.base import Columns, Exif, Sample
 from infeed_server.sources.images.fields import ImageFields
 from infeed_server.sources.places import Indices
 from infeed_server.storage.files import abbreviate
@@ -32,6 +32,7 @@ class RowFields(ImageFields):
         fields: Mapping[str, npt.NDArray[Any]],
         count: int,
         *,
+        exif: Exif,
         normalized: bool = False,
         class_names: Sequence[str] = (),
         missing: Collection[int] = (),
@@ -49,7 +50,7 @@ class RowFields(ImageFields):
             for name, form in formats.items()
             if name in fields
         ]
-        self.missing, self.table = frozenset(missing), table
+        self.exif, self.missing, self.table = exif, frozenset(missing), table
 
     @property
     @override

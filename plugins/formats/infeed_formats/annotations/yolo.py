@@ -15,6 +15,7 @@ from pydantic import BeforeValidator
 from typing_extensions import override
 
 from infeed.shared.errors import SourceError
+from infeed_formats.annotations.picture_sizes import fitting_exif, read_some
 from infeed_formats.annotations.rows import RowFields, refuse_repeated
 from infeed_server.config.model import as_tuple
 from infeed_server.sources.images.fields import LabelsDefinition
@@ -92,6 +93,7 @@ class YoloLabels(LabelsDefinition):
                 "label": np.array([label for _, label, _ in rows], np.int64),
             },
             len(paths),
+            exif=fitting_exif(root, {}, read_some(listing, range(len(paths))), listing),
             normalized=True,
             class_names=names or (),
         )

@@ -15,6 +15,7 @@ from PIL import Image
 from infeed_formats.annotations.coco import CocoLabels, read_coco
 from infeed_formats.annotations.masks import MaskLabels
 from infeed_formats.annotations.yolo import YoloLabels
+from infeed_server.sources.base import Exif
 from infeed_server.sources.images.fields import ImageFields, LabelsDefinition
 from infeed_server.sources.images.listing import ImageListing, list_images
 from infeed_server.storage.files import abbreviate
@@ -27,6 +28,13 @@ _MASKS = 40
 """Masks whose values are counted."""
 _WORDS = re.compile("([A-Z]?[a-z]+|[A-Z]+(?![a-z]))")
 _SIDES = {"left": "right", "right": "left"}
+_EXIF_NOTES: dict[Exif, str] = {
+    "apply": "exif: apply, since the labels have the sizes of the photos as EXIF turns them",
+    "ignore": "exif: ignore, since the labels have the sizes of the photos as they are stored",
+    "unclear": "EXIF turns photos, and the labels do not tell whether they fit them as turned or "
+    "as stored: exif: apply turns them, as Ultralytics does; if infeed peek --png shows labels "
+    "beside their objects, write exif: ignore",
+}
 
 
 def draft_annotated(root: str, reading: Annotated, target: Path) -> list[Draft]:
@@ -54,8 +62,8 @@ def _draft(root: str, folder: str, labels: LabelsDefinition, target: Path) -> Dr
     name = pipeline_name("-".join([posixpath.basename(root), *parts]))
     draft = Draft(name, {"images": relative(path, target), "labels": shown}, samples)
     chosen = [f"{path}/{listing.images[number].path}" for number in spread(len(listing.images))]
-    draft.add_image("image", "", ImageLook.at(chosen), ["label"])
-    draft.notes.clear()
+    draft.add_image("image", "", ImageLook.at(chosen, read.exif), ["label"])
+    draft.notes = [_EXIF_NOTES[read.exif]] if read.exif else []
     flip = [{"random_flip_left_right": {"field": "image"}}] * draft.is_for_training
     draft.transforms[-1:-1] = flip
     if isinstance(labels, MaskLabels):

@@ -115,6 +115,11 @@ class Draft:
             )
         else:
             self.transforms = look.steps(name, places, is_for_training=self.is_for_training)
+        if places and look.exif:
+            self.notes.append(
+                f"exif: apply turns photos of {name}; if {abbreviate(places)} may have places in "
+                "them as they are stored, write exif: ignore"
+            )
         self._note_places(name, places)
 
     def _text(self, look: ImageLook) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import ExifTags, Image
 
 from infeed.shared.spec import BYTES
+from infeed_formats.annotations.headers import read_headers
+from infeed_server.sources.base import Exif
 from infeed_server.sources.class_names import is_integer
 from infeed_server.storage.files import abbreviate
-from infeed_tools.init.listing import READ_THREADS, read_head, words
+from infeed_tools.init.listing import words
 
 _DECODED = {"JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP"}
 _SIDES = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)
@@ -31,7 +30,6 @@ _PLACES = re.compile(
     r"b?box(es)?|[xy](min|max)|(polygon|keypoint|landmark|point|mask)s?|pose|segmentation|depth"
 )
 """Words in the name of a field that holds places in an image."""
-_MAX_HEAD = 16 << 20
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A number in TensorFlow's form, without `1_000` and Python's other forms."""
 
@@ -39,23 +37,30 @@ Steps = list[dict[str, Any]]
 
 
 class ImageLook(NamedTuple):
-    """What the headers of some images tell; `sizes` are height and width."""
+    """What the headers of some images tell; `sizes` are height and width with this `exif`."""
 
     formats: set[str]
     sizes: Sequence[tuple[int, int]]
     grey: int
     turned: int
+    exif: Exif
     opened: Sequence[bool]
     """Whether each that was read is an image."""
 
     @classmethod
-    def at(cls, images: Sequence[str | bytes]) -> ImageLook:
-        """Reads the headers of images, given as contents or paths; skips those that are not."""
-        with ThreadPoolExecutor(READ_THREADS) as pool:
-            headers = [*pool.map(_header, images)]
-        found = [*filter(None, headers)]
-        formats, sizes, grey, turned = zip(*found, strict=True) if found else [()] * 4
-        return cls({*formats}, sizes, sum(grey), sum(turned), [*map(bool, headers)])
+    def at(cls, images: Sequence[str | bytes], exif: Exif = "") -> ImageLook:
+        """Reads the headers of images, given as contents or paths, and skips those that are not.
+        `exif` is what their labels need."""
+        headers = read_headers(images)
+        found = [header for header in headers if header]
+        turned = sum(header.is_turned for header in found)
+        if exif == "unclear" or (turned and not exif):
+            exif = "apply"
+        seen = [one.size if exif == "ignore" else one.turned_size for one in found]
+        grey = sum(header.is_grey for header in found)
+        sizes = [(height, width) for width, height in seen]
+        formats = {header.format for header in found}
+        return cls(formats, sizes, grey, turned, exif, [*map(bool, headers)])
 
     def __str__(self) -> str:
         sides = []
@@ -79,7 +84,7 @@ class ImageLook(NamedTuple):
         """Returns transforms to one size and values from 0 to 1. If other fields may hold `places`
         in the image, no transform moves it."""
         decode: dict[str, Any] = {"channels": 1 if self.is_grey else 3}
-        decode |= {"exif": "apply"} if self.turned else {}
+        decode |= {"exif": self.exif} if self.exif else {}
         short = median(map(min, self.sizes))
         side = next((side for side in _SIDES if side <= short), _SIDES[-1])
         is_kept = len({*self.sizes}) == 1 and max(self.sizes[0]) <= _MAX_KEPT
@@ -179,24 +184,3 @@ def are_numbers(text: str) -> bool:
 
 def is_whole(text: str) -> bool:
     return text.lstrip("+-").isdecimal()
-
-
-def _header(
-    image: str | bytes, size: int = 64 << 10
-) -> tuple[str, tuple[int, int], bool, bool] | None:
-    """Returns an image's format, height and width, whether it is grey, and whether EXIF turns or
-    mirrors it, all from the first bytes of its content or path."""
-    try:
-        content = image if isinstance(image, bytes) else read_head(image, size)
-        with Image.open(io.BytesIO(content)) as opened:
-            turn: Any = 1
-            with suppress(
-                Exception
-            ):  # invalid EXIF counts as none; Pillow raises many errors for it
-                if opened.format in ("JPEG", "MPO"):  # decode_image ignores it in others
-                    turn = opened.getexif().get(ExifTags.Base.Orientation, 1)
-            shape = opened.size if turn in range(5, 9) else opened.size[::-1]
-            return str(opened.format), shape, opened.mode[0] in "1LIF", turn in range(2, 9)
-    except (OSError, ValueError, Image.DecompressionBombError):
-        # A long profile or preview may come first.
-        return None if isinstance(image, bytes) or size >= _MAX_HEAD else _header(image, _MAX_HEAD)

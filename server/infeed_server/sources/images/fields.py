@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from infeed.shared.spec import TargetSpec
 from infeed_server.config.model import Definition
-from infeed_server.sources.base import Columns, Sample
+from infeed_server.sources.base import Columns, Exif, Sample
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.sources.places import Indices
 
@@ -27,6 +27,7 @@ class ImageFields(ABC):
     """Whether the columns already are the fields."""
     shown: Sequence[TargetSpec] = ()
     """What each field shows of the picture."""
+    exif: Exif = ""
     missing: frozenset[int] = frozenset()
     """Indices of the images without labels."""
     table: str = ""

@@ -144,6 +144,7 @@ class ImageReader(Source):
         columns = {"image": tf.TensorSpec((), tf.string), **(labels.columns if labels else {})}
         self.labels = labels
         self.shown = {target.field: target for target in labels.shown} if labels else {}
+        self.exif = labels.exif if labels else ""
         self.root = listing.root.rstrip("/")
         self.files = ImageFiles(self.root, listing)
         parsed, classes = (labels.parsed, labels.classes) if labels else (True, {})

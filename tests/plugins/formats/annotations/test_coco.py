@@ -35,6 +35,12 @@ def coco(**changes: Any) -> dict[str, Any]:
     }
 
 
+def write_turned(path: Path, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    Image.new("RGB", (40, 20)).save(path, exif=exif)
+
+
 SHARES = {"id": 1, "image_id": 7, "category_id": 2, "bbox": [0.1, 0.2, 0.5, 0.5]}
 
 
@@ -87,12 +93,13 @@ def test_a_picture_of_another_size_than_stated_is_refused(
     content = coco()
     size = content["images"][0]
     size["width"], size["height"] = 20, 40
+    write_turned(pictures / "in/c.jpg", 1)
     with pytest.raises(SourceError, match=r"states 20 x 40 for .*in/c.jpg, which is 40 x 20"):
         open_labels({"coco": written(content)})
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = 6
-    Image.new("RGB", (40, 20)).save(pictures / "in/c.jpg", exif=exif)
-    open_labels({"coco": written(content)})
+    write_turned(pictures / "in/c.jpg", 6)
+    assert open_labels({"coco": written(content)}).exif == "apply"
+    del size["width"]
+    assert open_labels({"coco": written(content)}).exif == "unclear"
 
 
 @pytest.mark.parametrize("is_stated", [True, False])
@@ -107,6 +114,13 @@ def test_boxes_beyond_their_pictures_are_counted(
     content["annotations"][0]["bbox"] = [30, 5, 38, 15]
     open_labels({"coco": written(content)})
     counts = "1 of 2" if is_stated else "1 of 3"
+    assert f"{counts} boxes extend beyond their pictures by over a pixel: 5; is" in caplog.text
+    caplog.clear()
+    content["annotations"][0]["bbox"] = [-0.9, 5, 8, 5]
+    open_labels({"coco": written(content)})
+    assert not caplog.text
+    content["annotations"][0]["bbox"] = [5, -3, 8, 5]
+    open_labels({"coco": written(content)})
     assert f"{counts} boxes extend beyond their pictures by over a pixel: 5; is" in caplog.text
 
 

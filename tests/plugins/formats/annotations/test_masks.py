@@ -60,6 +60,17 @@ def test_a_picture_without_a_mask_is_a_bad_sample(open_labels: Any, tmp_path: Pa
         source.read(np.array([0]))
 
 
+@pytest.mark.parametrize(("size", "exif"), [((20, 40), "ignore"), ((40, 20), "apply")])
+def test_the_size_of_masks_tells_what_exif_fits(
+    open_labels: Any, tmp_path: Path, pictures: Path, size: Any, exif: str
+) -> None:
+    stated = Image.Exif()
+    stated[0x0112] = 8
+    Image.new("RGB", (40, 20)).save(pictures / "a.jpg", exif=stated)
+    write(tmp_path / "masks/a.png", mask=np.zeros(size, np.uint8))
+    assert open_labels({"masks": "masks"}).exif == exif
+
+
 def test_folders_that_do_not_fit_are_refused(open_labels: Any, tmp_path: Path) -> None:
     write(tmp_path / "masks/x.png")
     with pytest.raises(SourceError, match=r"has a mask in .*, such as a.png; .* like 'x.png'"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from infeed import SourceError
 
@@ -32,7 +33,15 @@ def test_a_sample_has_the_boxes_of_its_file(open_labels: Any, texts: Path, parse
     np.testing.assert_allclose(first["boxes"], [[0.25, 0.375, 0.75, 0.625], [0, 0, 0.5, 1]])
     assert first["label"].tolist() == [1, 0]
     assert [len(parse(source, index)["boxes"]) for index in (1, 2)] == [0, 0]
-    assert not open_labels({"yolo": "labels"}).classes
+    bare = open_labels({"yolo": "labels"})
+    assert (bare.classes, bare.exif) == ({}, "")
+
+
+def test_shares_do_not_tell_what_exif_fits(open_labels: Any, texts: Path, pictures: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 20)).save(pictures / "b.jpg", exif=exif)
+    assert open_labels({"yolo": "labels"}).exif == "unclear"
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,32 @@ def test_class_folders_beside_boxes_are_asked_for(tmp_path: Path) -> None:
     assert draft.source["labels"] == "folders"
 
 
+@pytest.mark.parametrize(
+    ("size", "exif", "note"),
+    [
+        ((200, 150), "ignore", "the sizes of the photos as they are stored"),
+        ((150, 200), "apply", "the sizes of the photos as EXIF turns them"),
+        ((0, 0), "apply", "the labels do not tell whether they fit them as turned or as stored"),
+    ],
+)
+def test_photos_turn_as_their_labels_have_them(
+    tmp_path: Path, size: Any, exif: str, note: str
+) -> None:
+    data = tmp_path / "photos"
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    write_photos(data, "a.jpg", "b.jpg")
+    Image.open(data / "b.jpg").save(data / "b.jpg", exif=turned)
+    write_coco(data / "instances.json", "a.jpg", "b.jpg")
+    content = json.loads((data / "instances.json").read_text())
+    content["images"][1] |= {"width": size[0], "height": size[1]}
+    (data / "instances.json").write_text(json.dumps(content))
+    (draft,) = drafts(data).values()
+    assert draft.transforms[0]["decode_image"]["exif"] == exif
+    assert note in "".join(draft.all_notes())
+    serve(draft, tmp_path)
+
+
 @pytest.mark.parametrize("layout", ["{kind}/{part}/{name}", "{part}/{kind}/{name}"])
 def test_yolo(tmp_path: Path, layout: str) -> None:
     data = tmp_path / "yolo"

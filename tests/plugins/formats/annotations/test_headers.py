@@ -1,0 +1,45 @@
+"""Headers of pictures: the turn by EXIF that `decode_image` makes, and sizes before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+from tests.harness.pictures import encode, exif, exif_segment, insert, segment
+
+from infeed_formats.annotations.headers import Header, read_headers
+from infeed_server.transforms.images.orientation import jpeg_orientation
+
+JPEG = encode("JPEG", Image.new("RGB", (40, 20)))
+XMP = segment(0xE1, b'http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation="6"/>')
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_a_picture_turns_as_decode_image_turns_it() -> None:
+    files = [insert(JPEG, exif_segment(exif(value))) for value in range(10)]
+    files += [insert(JPEG, exif_segment(exif(value, ">", kind=4))) for value in range(10)]
+    files += [JPEG, insert(JPEG, XMP), insert(JPEG, exif_segment(exif(6)[:12]))]
+    for file, header in zip(files, read_headers(files), strict=True):
+        turn = int(jpeg_orientation(tf.constant(file)))
+        size = (20, 40) if turn > 4 else (40, 20)
+        assert header == Header("JPEG", (40, 20), size, turn > 1, False)
+
+
+def test_exif_of_other_formats_turns_nothing() -> None:
+    stated = Image.Exif()
+    stated[0x0112] = 6
+    files = [encode(kind, Image.new("L", (40, 20)), exif=stated) for kind in ("PNG", "WEBP")]
+    for header in read_headers(files):
+        assert header is not None
+        assert (header.size, header.turned_size, header.is_turned) == ((40, 20), (40, 20), False)
+
+
+def test_a_header_behind_a_long_profile_is_read(tmp_path: Path) -> None:
+    profiles = [segment(0xE2, bytes(60_000))] * 2
+    (tmp_path / "a.jpg").write_bytes(insert(JPEG, *profiles, exif_segment(exif(8))))
+    (tmp_path / "b.jpg").write_bytes(b"no picture")
+    first, *others = read_headers([f"{tmp_path}/{name}.jpg" for name in "abc"])
+    assert first == Header("JPEG", (40, 20), (20, 40), True, False)
+    assert others == [None, None]
