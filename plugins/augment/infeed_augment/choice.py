@@ -110,7 +110,7 @@ class _Choice(RandomTransform):
         return {**sample, **chosen}
 
     def _run(self, row: Sequence[Step], sample: Sample, key: Key) -> Sample:
-        """Applies steps, and returns the fields that they may change. Raises `ConfigError` if they
+        """Applies steps and returns the fields that they may change. Raises `ConfigError` if they
         change names, types or dimensions."""
         result = dict(sample)
         for step in row:

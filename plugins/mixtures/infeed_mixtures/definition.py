@@ -66,7 +66,7 @@ class MixPart(HasSource):
     transforms: TransformList = ()
     """With `source`, steps on the part's samples, before the mixture's own transforms."""
     targets: Targets = {}  # noqa: RUF012 - immutable
-    """With `source`, what its transforms move with a picture."""
+    """With `source`, the targets that its transforms move with a picture."""
     max_epochs: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of passes over the part's samples; an error names the position where another
     pass would begin."""

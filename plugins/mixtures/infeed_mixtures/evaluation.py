@@ -103,8 +103,8 @@ class Evaluation:
                 case ast.Call(func=ast.Name(id="length"), args=[ast.Name(id=name)]):
                     if isinstance(field := fields[name], Rows) and not is_text(field.values):
                         raise ValueError(
-                            f"has length({name}), the number of rows of a sample, in any, which "
-                            f"takes one row at a time; write it outside of any: length({name}) > 2"
+                            f"has length({name}), a sample's number of rows, in any, which takes "
+                            f"one row at a time; write it outside of any: length({name}) > 2"
                         )
         if not rows:
             raise ValueError(f"needs a field with rows in any, at {ast.unparse(node)}")

@@ -1,4 +1,4 @@
-"""Grammar of conditions: what may stand in one, and the fields that it names."""
+"""Grammar of conditions: the expressions that they allow, and the fields that they name."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _items(node: ast.expr) -> list[ast.expr]:
 
 def bare_fields(node: ast.expr) -> Iterator[str]:
     """Yields the fields whose values a comparison takes, without those in `any`, in `length` and in
-    other comparisons, which are made by themselves."""
+    other comparisons, which are evaluated on their own."""
     match node:
         case ast.Name(id=name):
             yield name

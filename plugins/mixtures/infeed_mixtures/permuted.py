@@ -14,8 +14,8 @@ from infeed_server.order.permutation import (
 
 
 def by_group(groups: Positions) -> Positions:
-    """Returns the places of each group, group by group and else in their order. Small numbers are
-    sorted by radix."""
+    """Returns places sorted by group, and within a group in their order; NumPy sorts small numbers
+    by radix."""
     return np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
 
 
@@ -33,7 +33,7 @@ def images(values: Positions, which: Positions, counts: Positions, keys: Positio
 
 
 class _Sorted:
-    """Permutations as `sorted_permutation` makes one, for each count and key."""
+    """A permutation like that of `sorted_permutation` for each count and key."""
 
     def __init__(self, counts: Positions, keys: Positions) -> None:
         elements, last = np.arange(counts.max(initial=0)), np.iinfo(np.uint64).max

@@ -121,8 +121,8 @@ class Schedule:
 
 
 def _divided(numbers: Numbers, by: Numbers) -> tuple[Numbers, Numbers]:
-    """Returns quotients and remainders of numbers from 0 on. Below 2^52 a float's quotient, rounded
-    down, is the exact one, and takes a fraction of the time."""
+    """Returns quotients and remainders of non-negative numbers. Below 2^52, a float's quotient is
+    exact when rounded down, and takes a fraction of the time."""
     is_small = numbers.max(initial=0) < 1 << 52
     quotients = (numbers / by).astype(np.int64) if is_small else numbers // by
     return quotients, numbers - quotients * by
