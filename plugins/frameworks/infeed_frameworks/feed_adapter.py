@@ -61,7 +61,7 @@ class FeedAdapter:
         self._lock = threading.Lock()
 
     def _late_options(self) -> ConnectOptions:
-        """Returns options known when the adapter connects its own feed, such as the shard."""
+        """Returns options that are known only when the adapter connects, such as the shard."""
         return {}
 
     def _check(self, feed: Feed) -> None:
@@ -99,7 +99,7 @@ class FeedAdapter:
         return len(self.feed)
 
     def __bool__(self) -> bool:
-        """Returns True, also without batches or a length, and without connecting."""
+        """Returns True, even without batches or a length, and without connecting."""
         return True
 
     def state(self) -> dict[str, Any]:

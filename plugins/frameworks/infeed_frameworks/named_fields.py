@@ -36,7 +36,7 @@ class NamedFields:
             if name not in self.fields:
                 raise InvalidRequestError(
                     f"{option}={name!r} is not in fields={self.fields!r}; add it there, or leave "
-                    f"{option} out"
+                    f"out {option}"
                 )
 
     @property
@@ -45,9 +45,8 @@ class NamedFields:
         return {option: name for option, name in options.items() if name is not None}
 
     def spec(self, feed: Feed) -> Spec:
-        """Returns the fields of an element of a feed. Raises `InvalidRequestError` if the feed has
-        one of an added field's name already, has no parts to name, and for a name in `fields` that
-        is none."""
+        """Returns the fields of an element of a feed. Raises `InvalidRequestError` if the pipeline
+        already has a field of an added name or has no parts, or a name in `fields` is unknown."""
         known = {field.name: field for field in feed.element_spec}
         for option, name in self._added.items():
             if name in known:
@@ -57,8 +56,8 @@ class NamedFields:
                 )
         if self.part is not None and not feed.spec.parts:
             raise InvalidRequestError(
-                f"part={self.part!r}: {feed.spec.name!r} has no parts, as it is no mixture; leave "
-                "part out"
+                f"part={self.part!r}: {feed.spec.name!r} has no parts, because it is not a "
+                "mixture; leave out part"
             )
         types = {"ids": "int64", "mask": "bool", "part": "int64"}
         known |= {name: FieldSpec(name, types[option], ()) for option, name in self._added.items()}
@@ -71,21 +70,21 @@ class NamedFields:
         return tuple(known[name] for name in self.fields or known)
 
     def check(self, feed: Feed, *, is_static: bool = False) -> None:
-        """Raises `InvalidRequestError` as `spec`, and if empty slots would count as samples:
-        nothing marks them, and they cannot be cut, since shapes are static, or the same on several
-        ranks."""
+        """Raises `InvalidRequestError` as `spec` does, and if empty slots would count as samples,
+        because nothing marks them and they cannot be cut: shapes are static, or must be the same on
+        several ranks."""
         self.spec(feed)
         ranks = feed.shard.world_size
         if feed.may_mask and not self._is_marked(feed) and (is_static or ranks > 1):
             where = f"{ranks} ranks need batches of one shape" if ranks > 1 else "shapes are static"
             raise InvalidRequestError(
                 f"batches of {feed.spec.name!r} may have empty slots, which would count as samples "
-                f'({where}): give mask="valid", a field that is False for them, or '
-                'empty={"label": -100}, a value that loss and metrics ignore; or remainder="drop"'
+                f'({where}). Give mask="valid", a field that is False for them, '
+                'empty={"label": -100}, a value that loss and metrics ignore, or remainder="drop"'
             )
 
     def arrays(self, batch: Batch, feed: Feed) -> dict[str, Array]:
-        """Returns an exact dict of a feed's batch, with int64 ids and parts, and bool mask. Empty
+        """Returns a feed's batch as a plain dict, with int64 ids and parts, and a bool mask. Empty
         slots are cut, unless the mask or a value of a field marks them."""
         arrays = self.slots(batch, feed.spec.parts)
         if self._is_marked(feed) or batch.mask.all():
@@ -93,7 +92,7 @@ class NamedFields:
         return {name: x[batch.mask] for name, x in arrays.items()}
 
     def slots(self, batch: Batch, parts: Mapping[str, int]) -> dict[str, Array]:
-        """Returns an exact dict as `arrays`, with all slots, of a feed with these parts."""
+        """Returns a dict as `arrays` does, but with all slots, for a feed with these parts."""
         arrays: dict[str, Array] = dict(batch)
         if self.ids is not None:
             arrays[self.ids] = batch.sample_ids
@@ -110,7 +109,7 @@ class NamedFields:
 
 
 def check_names(option: str, names: Sequence[str], example: str) -> Sequence[str]:
-    """Returns a non-empty list or tuple of names; a text would be read as a list of letters."""
+    """Checks and returns a list of names; a single text would be read as a list of letters."""
     if not isinstance(names, list | tuple) or not names:
         raise InvalidRequestError(f"{option} must be field names, such as {example}, not {names!r}")
     for name in names:

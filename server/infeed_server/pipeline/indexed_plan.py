@@ -164,8 +164,8 @@ def plan_indexed(
 
 @dataclass(frozen=True)
 class _Placed:
-    """The steps that stay on the server, those that move, the fields sent, their class names, and
-    their fields of the source."""
+    """The steps that stay on the server, those that move to the trainer, the fields sent, their
+    class names, and their fields of the source."""
 
     host: list[Step]
     finish: tuple[FinishTransform, ...]

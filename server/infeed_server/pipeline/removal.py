@@ -45,9 +45,9 @@ def _ids_of(
             for name in _endings(file):
                 if name in others:
                     raise ConfigError(
-                        f"{where}{name!r} is a file's name, of sample {index}, and can be a name "
-                        "and a comment behind ' # '; give the id of the one that you mean, or for "
-                        f"this file {json.dumps(name)}, in quotes"
+                        f"{where}{name!r} is the file name of sample {index}, but also reads as a "
+                        "name with a comment after ' # '; give the id of the sample that you mean, "
+                        f"or for this file {json.dumps(name)}, in quotes"
                     )
                 if names.get(name, -1) >= 0:
                     raise ConfigError(

@@ -1,4 +1,4 @@
-"""The list of samples to remove: what its lines say, and the line for a file."""
+"""The list of samples to remove: what its lines name, and the line for a file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from infeed_server.storage.files import read_bytes
 def read_list(
     listed: str | tuple[int | str, ...],
 ) -> tuple[tuple[int | str, ...], frozenset[str]]:
-    """Returns the ids and names in a list or in the lines of a file, without the comments after ` #
-    `; and what the lines name if those are not comments. Raises `ConfigError`."""
+    """Returns the ids and names in a list or in the lines of a file, without the comments after
+    ` # `; and the names that the lines have if these are no comments. Raises `ConfigError`."""
     if not isinstance(listed, str):
         return listed, frozenset()
     try:
@@ -31,13 +31,13 @@ def read_list(
 
 
 def list_line(name: str) -> str:
-    """Returns the line of a list that names a file: in quotes, if it would say something else."""
+    """Returns the line of a list that names a file, in quotes if it would mean something else."""
     is_plain = name.isprintable() and _read_line(name) == (name, [])
     return name if is_plain else json.dumps(name)
 
 
 def _read_line(line: str) -> tuple[int | str, list[str]]:
-    """Returns the id or name in a line, and what it names if its comments are none."""
+    """Returns the id or name in a line, and the names that it has if its comments are none."""
     if line.startswith('"'):
         with suppress(ValueError):
             name, end = json.JSONDecoder().raw_decode(line)

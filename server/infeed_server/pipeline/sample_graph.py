@@ -135,7 +135,7 @@ def field_specs(specs: Specs, *place: str) -> Spec:
 
 
 def rows_beside(boxes: str, specs: Specs) -> list[str]:
-    """Returns the fields that may have a row for each of some boxes: as many, or any number."""
+    """Returns the fields that may have a row for each box: the same number of rows, or any."""
     count = specs[boxes].shape[0] if boxes in specs else None
     return [
         name
@@ -157,14 +157,14 @@ def _refuse_rows(specs: Specs) -> None:
     of_boxes = [name for name, spec in specs.items() if spec.shape.rank == 2 and spec.shape[1] == 4]
     boxes = next((n for n in of_boxes if n in loose or f"{n}_count" in specs), "boxes")
     together = f"with: [{', '.join(rows_beside(boxes, specs))}]"
-    remedy = f"write targets: {{{boxes}: {{boxes: {{{together}, pad: N}}}}}}, N the most boxes of "
-    remedy += "a picture"
+    remedy = f"write targets: {{{boxes}: {{boxes: {{{together}, pad: N}}}}}}, with N the most "
+    remedy += "boxes of a picture"
     if boxes in specs and boxes not in loose:
         remedy = f"give the targets {together} of {boxes!r}, where these are padded"
     shape = format_shape(specs[loose[0]].shape)
     raise ConfigError(
-        f"field {loose[0]!r} ends with the shape {shape}, whose rows vary from sample to sample; "
-        f"batches have fixed shapes: for a row for each box, {remedy}; for others, end with "
+        f"field {loose[0]!r} ends with the shape {shape}, whose rows vary from sample to sample, "
+        f"but batches have fixed shapes. For one row per box, {remedy}; otherwise end with "
         "tf.ensure_shape in your own function"
     )
 

@@ -60,7 +60,7 @@ def refuse_other_targets(
             if known is not None and written(target) != written(known):
                 raise ConfigError(
                     f"{written(target)} contradicts the source, whose {known.field!r} is "
-                    f"{written(known)}; write that",
+                    f"{written(known)}; write the latter",
                     at=("targets", target.field),
                 )
 
@@ -126,8 +126,8 @@ def _in_yaml(targets: Mapping[str, Target], fields: Specs) -> str:
 
 
 def refuse_mixed_classes(shown: Mapping[str, TargetSpec], steps: Sequence[Step]) -> None:
-    """Raises `ConfigError` for a step that would move a mask of the source as a photo, and so make
-    classes between others."""
+    """Raises `ConfigError` for a step that would move a mask of the source like a photo, and so
+    make classes between others."""
     masks = {name for name, target in shown.items() if target.kind == "mask"}
     for ordinal, step in steps:
         movement = step.movement
@@ -136,8 +136,8 @@ def refuse_mixed_classes(shown: Mapping[str, TargetSpec], steps: Sequence[Step])
                 with within("transforms", ordinal):
                     raise step.error(
                         f"{movement.field!r} is a mask, whose numbers are classes; leave this out "
-                        f"and write targets: {{{movement.field}: mask}}, which moves it as the "
-                        "picture by the nearest pixels"
+                        f"and write targets: {{{movement.field}: mask}}, which moves it with the "
+                        "picture, by nearest pixels"
                     )
         elif isinstance(step, Rename):
             masks = {step.names.get(name, name) for name in masks}

@@ -69,7 +69,7 @@ def test_a_comment_is_behind_a_number_sign_between_spaces(tmp_path: Path) -> Non
 
     assert names_of("cat.png #2.png\n# dog\n#\n #1.png #") == ["cat.png #2.png", "#1.png"]
     assert names_of("cat.png # dark # blurred") == ["cat.png"]
-    with pytest.raises(ConfigError, match=r"'dog.png # 2.png' is a file's .* \"dog.png # 2.p"):
+    with pytest.raises(ConfigError, match=r"'dog.png # 2.png' is the file name .* \"dog.png # 2.p"):
         names_of("dog.png # 2.png")
     assert names_of('"dog.png # 2.png"\n"cat.png" # "dark"') == ["dog.png # 2.png", "cat.png"]
     with pytest.raises(ConfigError, match=r"no sample has the file 'cat.png #dark'.* with ' # '"):

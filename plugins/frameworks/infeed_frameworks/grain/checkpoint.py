@@ -1,4 +1,4 @@
-"""Checkpoints of Grain iterators: one JSON file of each process, read on any number of processes.
+"""Checkpoints of Grain iterators: one JSON file per process, readable on any number of processes.
 
 The names are Grain's, so its own handlers can read these files too. A feed's cursor is the same on
 every rank: a process without a file, because the run had another number of processes, reads any
@@ -25,7 +25,7 @@ from infeed.shared.errors import CursorError
 _NAME = re.compile(r"process_(\d+)-of-(\d+)\.json")
 
 _READ_THREADS = 32
-"""Files read concurrently: an object store takes tens of milliseconds for each."""
+"""Files read concurrently: each takes tens of milliseconds in an object store."""
 
 _saves: Counter[str] = Counter()
 """Saves of this process into each folder, the same on all processes."""
@@ -81,15 +81,15 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
         if state != states[0]:
             raise CursorError(
                 f"{os.fspath(folder)} has no {own.name}, and the states of {found[0].name} and "
-                f"{path.name} differ, as after a filter; restore on as many processes as saved"
+                f"{path.name} differ, as after a filter; restore on as many processes as before"
             )
     return states[0]
 
 
 async def _wait_for_all_processes(path: epath.Path) -> None:
-    """Waits until each process wrote into a folder, which the first one then renames.
+    """Waits until each process has written into a folder, which the first one then renames.
 
-    Orbax only waits later, so a slower process would miss the folder.
+    Orbax waits only later, so a slower process would miss the folder.
     """
     try:
         import jax  # noqa: PLC0415 - Grain needs no JAX
@@ -99,7 +99,7 @@ async def _wait_for_all_processes(path: epath.Path) -> None:
         return
     from orbax.checkpoint.experimental.v1 import multihost  # noqa: PLC0415 - Orbax calls this
 
-    # A barrier works once, and overwriting a checkpoint uses its folder again.
+    # A barrier works once, but overwriting a checkpoint uses its folder again.
     _saves[os.fspath(path)] += 1
     operation = f"infeed save {_saves[os.fspath(path)]} of {os.fspath(path)}"
     await multihost.sync_global_processes("written", operation_id=operation)

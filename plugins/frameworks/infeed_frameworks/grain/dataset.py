@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
-    """Iterates over the batches of one feed, as exact dicts of NumPy arrays, each `[slots, ...]`.
+    """Iterates over the batches of one feed, as plain dicts of NumPy arrays, each `[slots, ...]`.
     Made by `FeedDataset`. Connected by the first of `next`, `start_prefetch` and `feed`."""
 
     @property
@@ -43,8 +43,8 @@ class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
 
     @property
     def feed(self) -> Feed:
-        """The feed, connected. Raises `InvalidRequestError` for several processes whose ranks JAX
-        does not know, or has learned after the connection."""
+        """The connected feed. Raises `InvalidRequestError` for several processes whose ranks JAX
+        does not know, or learned only after the connection."""
         feed = super().feed
         if self.derives_shard and (shard := jax_shard()) not in (None, feed.shard):
             raise InvalidRequestError(
@@ -77,8 +77,8 @@ class FeedIterator(FeedAdapter, grain.DatasetIterator):  # type: ignore[misc]
 
     def close(self) -> None:
         """Ends the feed and its threads. Idempotent; the state can still be read."""
-        # Grain's transformations call this in their `__del__`, also when the interpreter ends: then
-        # modules are gone, `sys` first of all here, and the threads with them.
+        # Grain's transformations call this in their `__del__`, also when the interpreter exits: the
+        # modules, first of all `sys` here, and the threads are gone by then.
         if sys is not None and not sys.is_finalizing():
             super().close()
 
@@ -107,9 +107,9 @@ def _single_shard() -> Shard:
 
 
 class FeedDataset(grain.IterDataset):  # type: ignore[misc]
-    """Dataset of a pipeline's batches, each an exact dict of field → NumPy array, `[slots, ...]`.
+    """Dataset of a pipeline's batches, each a plain dict of field → NumPy array, `[slots, ...]`.
 
-    target    as `infeed.connect` takes it; or a feed that is connected, alone
+    target    as for `infeed.connect`, or a connected feed, alone
     pipeline  name of the pipeline
     ids       name of a field for the sample ids, int64 `[slots]`; None: there is none
     mask      name of a field for the mask, bool `[slots]`; None: there is none
@@ -161,7 +161,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
     set_slice = mp_prefetch  # which Grain calls in each of several workers
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the arguments, with which a copy in another process connects itself."""
+        """Returns the arguments with which a copy in another process connects itself."""
         if isinstance(self._target, Feed):
             raise InvalidRequestError(
                 f"the feed of {self._target.spec.name!r} is connected in this process, so its "
@@ -179,8 +179,8 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
 
 def _refuse_workers() -> NoReturn:
     raise InvalidRequestError(
-        "Grain's worker processes (mp_prefetch) cannot read a FeedDataset: each would read all "
-        "batches; leave out mp_prefetch, and run expensive transformations in the server's "
-        "pipeline, or with grain.experimental.ThreadPrefetchIterDataset; in a child process of "
-        "another kind, give shard=infeed.Shard(rank, world_size)"
+        "Grain's worker processes (mp_prefetch) cannot read a FeedDataset, since each would read "
+        "all batches. Leave out mp_prefetch, and run expensive transformations in the server's "
+        "pipeline, or with grain.experimental.ThreadPrefetchIterDataset; in any other child "
+        "process, give shard=infeed.Shard(rank, world_size)"
     )

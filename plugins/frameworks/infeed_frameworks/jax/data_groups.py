@@ -67,8 +67,8 @@ def shard_of(process: int, held: Mapping[int, Set[int]]) -> Shard:
             f"process {index} holds {_listed(groups)}" for index, groups in sorted(held.items())
         )
         raise InvalidRequestError(
-            "the processes of the sharding must hold equally many data groups (ranges of axis 0), "
-            f"the same or none in common: {described}; order the devices of the mesh by process"
+            "the processes of the sharding must hold the same number of data groups (ranges of "
+            f"axis 0), all or none in common: {described}; order the mesh's devices by process"
         )
     return Shard(ranks.index(frozenset(held[process])), len(ranks))
 
@@ -105,12 +105,12 @@ def process_shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Sh
         if given is not None:
             raise InvalidRequestError(
                 f"shard {given} contradicts the sharding over several processes, which makes this "
-                f"one {groups.shard}; leave shard out"
+                f"one {groups.shard}; leave out shard"
             )
         return groups.shard
     if given is None and jax.process_count() > 1:
         raise InvalidRequestError(
-            f"the sharding is on this process alone, one of {jax.process_count()}, so all of them "
+            f"the sharding covers only this process, one of {jax.process_count()}, so all of them "
             "would read the same batches; use a sharding over all processes, or shard=infeed.Shard("
             "jax.process_index(), jax.process_count())"
         )
@@ -123,14 +123,14 @@ def process_shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Sh
 
 
 def rank_batch_size(global_batch_size: int, shard: Shard, groups: DataGroups) -> int:
-    """Returns the batch size of one rank. Raises `InvalidRequestError` if it is no integer."""
+    """Returns the batch size of one rank. Raises `InvalidRequestError` if it is not an integer."""
     # Either the ranks are the sharding's, or the sharding has one rank.
     parts = shard.world_size * groups.count // groups.shard.world_size
     if global_batch_size % parts:
         raise InvalidRequestError(
-            f"global_batch_size {global_batch_size} is not a multiple of {parts}, the number of "
-            f"parts of the batch: {groups.count} data groups of the sharding, {shard.world_size} "
-            f"ranks; the next multiple is {-(-global_batch_size // parts) * parts}"
+            f"global_batch_size {global_batch_size} is not a multiple of {parts}, which the "
+            f"sharding's {groups.count} data groups and {shard.world_size} ranks require; the "
+            f"next multiple is {-(-global_batch_size // parts) * parts}"
         )
     return global_batch_size // shard.world_size
 
@@ -142,14 +142,14 @@ def check_size(feed: Feed, groups: DataGroups, global_batch_size: int | None) ->
     if rows % groups.count:
         raise InvalidRequestError(
             f"a batch of {rows} slots, {feed.batch_size} for each of {groups.shard.world_size} "
-            f"ranks, does not divide into the {groups.count} data groups of the sharding; choose "
+            f"ranks, does not divide into the {groups.count} data groups of the sharding; set "
             "global_batch_size"
         )
     total = feed.batch_size * feed.shard.world_size
     if global_batch_size not in {None, total}:
         raise InvalidRequestError(
-            f"global_batch_size is {global_batch_size}, and the feed has batches of {total}: "
-            f"{feed.batch_size} for each of {feed.shard.world_size} ranks"
+            f"global_batch_size is {global_batch_size}, but the feed has batches of {total}, "
+            f"{feed.batch_size} for each of {feed.shard.world_size} ranks; leave it out"
         )
 
 

@@ -109,7 +109,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         return self if self._queue else super().__iter__()
 
     def __next__(self) -> dict[str, Any]:
-        """Returns the next batch, an exact dict; raises `StopIteration` after the last, and the
+        """Returns the next batch, a plain dict; raises `StopIteration` after the last, and the
         feed's errors after the batches before them."""
         feed, queue = self.feed, self._queue
         assert self._arrays is not None
@@ -186,7 +186,7 @@ def connect(  # noqa: PLR0913 - a user's options, flat as in the other framework
         if options.get("batch_size") is not None:
             raise InvalidRequestError(
                 f"global_batch_size {global_batch_size} and batch_size {options['batch_size']} "
-                "conflict: one counts all ranks, the other a single rank; give one of them"
+                "conflict: one counts all ranks, the other a single rank; give only one"
             )
     if prefetch is not None:
         options["prefetch_batches"] = check_integer("prefetch", prefetch, MIN_BATCHES, MAX_BATCHES)

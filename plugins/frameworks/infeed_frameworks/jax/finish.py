@@ -64,7 +64,7 @@ def apply(transform: Elementwise, x: jax.Array) -> jax.Array:
     if isinstance(transform, OneHot):
         hot = x[..., None] == jnp.arange(transform.depth, dtype=x.dtype)
         if transform.depth - 1 > np.iinfo(x.dtype).max:
-            # The classes that the label's type cannot count would wrap around.
+            # Classes beyond the label's type would wrap around.
             hot &= jnp.arange(transform.depth) <= int(np.iinfo(x.dtype).max)
         on, off = _rounded([transform.on_value, transform.off_value], dtype)
         return jnp.where(hot, on, off)
@@ -120,9 +120,9 @@ def _is_inside(x: jax.Array, sides: Sequence[jax.Array]) -> jax.Array:
 
 
 def saturating_cast(x: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
-    """Converts; in an integer type, the nearest value represents one out of range, and 0 NaN."""
+    """Converts; values out of an integer type's range become its nearest one, and NaN becomes 0."""
     if x.dtype == np.float64 and dtype == np.float16:
-        x = x.astype(np.float32)  # as NumPy's and TensorFlow's, which round twice
+        x = x.astype(np.float32)  # like NumPy and TensorFlow, which round twice
     if dtype.kind not in "iu" or np.can_cast(x.dtype, dtype):
         return x.astype(dtype)
     low, high = shared_range(np.dtype(x.dtype), dtype)
@@ -130,7 +130,7 @@ def saturating_cast(x: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
     if x.dtype.kind in "iu":
         return inside.astype(dtype)
     result = jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), inside).astype(dtype)
-    # A float type may not have the limits of the integer type.
+    # A float type may not represent the limits of the integer type.
     limits = np.iinfo(dtype)
     if int(high) != limits.max:
         result = jnp.where(x > high, dtype.type(limits.max), result)
@@ -140,8 +140,8 @@ def saturating_cast(x: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
 
 
 def _normalize(transform: Normalize, x: jax.Array) -> jax.Array:
-    # XLA would multiply by 1 / scale, and make x / (scale * std) of two divisions. Each is rounded
-    # differently from NumPy, and a subtraction makes hundreds of units in the last place of it.
+    # XLA would multiply by 1 / scale, and merge two divisions into x / (scale * std). Both round
+    # differently from NumPy, and a subtraction turns that into hundreds of units in the last place.
     if transform.scale is not None:
         x = _barrier(x / _operand((transform.scale,), x))
     if transform.mean:
@@ -153,7 +153,7 @@ def _normalize(transform: Normalize, x: jax.Array) -> jax.Array:
 
 def _operand(values: tuple[float, ...], x: jax.Array) -> jax.Array:
     rounded = _rounded(values[0] if len(values) == 1 else values, x.dtype)
-    # In the shape of `x`: from a broadcast, XLA also moves the division to the smaller operand.
+    # In the shape of `x`: XLA would move the division of a broadcast to the smaller operand.
     return _barrier(jnp.broadcast_to(rounded, x.shape))
 
 

@@ -53,8 +53,8 @@ class GlobalArrays:
     def transfer(self, batch: Batch) -> TransferredBatch:
         """Begins the transfer of a batch to this process's devices.
 
-        JAX may use the memory of the batch instead of a copy, on the CPU; it then refers to the
-        arrays, and their memory is not used again before it is released.
+        On the CPU, JAX may use the batch's memory instead of a copy; it then refers to the arrays,
+        whose memory is not used again before JAX releases it.
         """
         arrays = self._named.arrays(batch, self._feed)
         fields: dict[str, Any] = {name: self._put(name, x) for name, x in arrays.items()}
@@ -84,9 +84,9 @@ class GlobalArrays:
 
 
 def _with_jax_dtype(name: str, x: Array) -> Array:
-    """Returns `x` in the type that JAX has for it: of 32 bits, unless `jax_enable_x64` is set.
+    """Returns `x` in JAX's type for it, with 32 bits at most unless `jax_enable_x64` is set.
 
-    Raises `InvalidRequestError` for integers that 32 bits do not hold: JAX would wrap them around.
+    Raises `InvalidRequestError` for integers beyond 32 bits, which JAX would wrap around.
     """
     dtype = jax.dtypes.canonicalize_dtype(x.dtype)
     if dtype == x.dtype:
@@ -97,7 +97,7 @@ def _with_jax_dtype(name: str, x: Array) -> Array:
         if low < limits.min or high > limits.max:
             raise InvalidRequestError(
                 f"field {name!r} has values from {low} to {high}, which exceed {dtype}, and "
-                f"JAX has no {x.dtype} here: set jax_enable_x64",
+                f"JAX has no {x.dtype} here; set jax_enable_x64",
                 field=name,
             )
     return x.astype(dtype)

@@ -56,8 +56,8 @@ class KerasElements:
                 check_integer("class_weight", number, 0)
             if label not in fields or len(fields[label].shape) > 1:
                 raise InvalidRequestError(
-                    f"class_weight needs one class for each sample, which {label!r} of "
-                    f"{self._name!r} does not hold; leave it out, or name the field with label"
+                    f"class_weight needs one class per sample, which {label!r} of {self._name!r} "
+                    "does not hold; leave it out, or name the field of the classes with label"
                 )
         self._has_warned = False
 
@@ -78,17 +78,17 @@ class KerasElements:
         # TensorFlow accepts a batch without rows; on JAX and torch its mean is NaN.
         if self._as_tuple and not batch.mask.any():
             raise InvalidRequestError(
-                f"the batch at position {batch.start} of {self._name!r} has only empty slots, all "
-                "cut, so no sample is left; use infeed.keras.generator(feed, mask=True), or "
-                "for bad samples set on_error: substitute in the pipeline"
+                f"the batch at position {batch.start} of {self._name!r} has only empty slots, "
+                "which are cut, so no sample is left; use infeed.keras.generator(feed, mask=True), "
+                "or for bad samples set on_error: substitute in the pipeline"
             )
 
     def _warn(self) -> None:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "%s: a batch has empty slots, which mask=True keeps: only "
-                "compile(weighted_metrics=...) ignores them; metrics, the loss and predict "
+                "%s: a batch has empty slots, which mask=True keeps. Only "
+                "compile(weighted_metrics=...) ignores them; other metrics, the loss and predict "
                 "count them. With mask=False they are cut, and all of these are exact",
                 self._name,
             )
@@ -97,7 +97,7 @@ class KerasElements:
 def keras_arranger(
     names: list[str], label: str | None, weighted: bool, *, as_tuple: bool = False
 ) -> ToKerasElement:
-    """Returns a function that arranges the fields `names` as Keras takes them.
+    """Returns a function that arranges the fields `names` as Keras expects them.
 
     The result is `(x, y)`, or `(x, y, weights)`; without a label the dict of all fields or
     `(dict, weights)`, with `as_tuple` `(dict,)` or `(dict, None, weights)`.

@@ -44,7 +44,7 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
     @cached_property
     def num_batches(self) -> int | None:
         """The batches of an iteration; None if it has no end, or its end is unknown."""
-        # Of the first iteration, when it begins: the feed may be read before.
+        # Counted when the first iteration begins: the feed may have been read before.
         left = self._source.steps if self._restarts else self._source.steps_left
         if left is not None:
             # Keras takes 0 batches without an error.
@@ -84,7 +84,7 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
             if not self._peeked:
                 raise InvalidRequestError(
                     f"Keras restarts the generator of {self._source.spec.name!r} after "
-                    f"{self._given} batches, and would get others. For more epochs of fit, call "
+                    f"{self._given} batches, but would get others. For more epochs of fit, call "
                     "fit(..., steps_per_epoch=feed.steps_per_epoch), and give infeed.connect as "
                     "many epochs; for validation_data, use infeed.keras.generator(feed, "
                     "restart=True) of a feed with epochs=1; for another call, another generator"

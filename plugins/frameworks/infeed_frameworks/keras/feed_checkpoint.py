@@ -35,8 +35,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     save_every  steps between checkpoints, besides one at the end of each epoch; `"epoch"`: only
                 those
 
-    The cursor counts the steps that `fit` has completed. The rest of an epoch that is continued is
-    ended by `stop_training`, so it comes before callbacks that end the training.
+    The cursor counts the steps that `fit` has completed. `stop_training` ends the rest of a
+    continued epoch, so this callback comes before those that end the training.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self._saved = None
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        # An execution has several steps with steps_per_execution, the last perhaps too few batches.
+        # With steps_per_execution an execution has several steps, the last perhaps too few batches.
         missing = batch + 1 - (self._completed - self._epoch_began)
         if missing - self._reader.complete(missing) >= self.model.steps_per_execution:
             raise InvalidRequestError(
@@ -125,7 +125,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         if self._rest_ends is not None and self._completed >= self._rest_ends:
-            self.model.stop_training = False  # it ended this epoch alone
+            self.model.stop_training = False  # it ended only this epoch
         self._rest_ends = None
         self._save(epoch + 1)
 
@@ -161,8 +161,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         set_seeds(self.model, saved.seeds)
 
     def _rest_of_epoch(self) -> int:
-        """Returns the steps that are left of the epoch that a checkpoint continues; 0 if it has
-        just begun. Each further `fit` has the steps that it is given."""
+        """Returns the remaining steps of the epoch that a checkpoint continues; 0 if it has just
+        begun. Each further `fit` has the steps that it is given."""
         steps = self.params.get("steps")
         if self._saved is None or steps is None:
             return 0
@@ -170,7 +170,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         execution = self.model.steps_per_execution
         length: int = -(-steps // execution) * execution
         state = self.state()
-        # Not its number of steps, which may have had other sizes.
+        # Not from its number of steps, which may have had other sizes.
         taken: int = state["position"] // state["course"]["stride"]
         return -taken % length
 
@@ -186,17 +186,17 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             )
         if is_generator and self._reader.begun != self._completed:
             raise InvalidRequestError(
-                f"another fit has read this generator of {name!r}; give each its own "
+                f"another fit has read this generator of {name!r}; give each fit its own "
                 "infeed.keras.generator(feed)"
             )
         if self._reader.batches_per_step > 1:
             raise InvalidRequestError(
-                f"{self._reader.batches_per_step} replicas take whole batches of the feed of "
-                f"{name!r} in a step, and FeedCheckpoint counts one; give fit the dataset of "
+                f"{self._reader.batches_per_step} replicas each take a whole batch of the feed of "
+                f"{name!r} per step, but FeedCheckpoint counts one; give fit the dataset of "
                 "from_generator itself, whose batches Keras splits over the replicas"
             )
         if self.params.get("steps") is None and (self._feed.endless or has_more):
             raise InvalidRequestError(
-                f"fit finds no end of an epoch of the feed of {name!r}; give fit(..., "
+                f"fit cannot tell where an epoch of the feed of {name!r} ends; call fit(..., "
                 "steps_per_epoch=feed.steps_per_epoch)"
             )

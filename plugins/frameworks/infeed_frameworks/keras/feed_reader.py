@@ -118,9 +118,9 @@ def next_batch(feed: Feed, *, first: bool) -> Batch | None:
     except StopIteration:
         if first and feed.delivered:
             raise FeedClosedError(
-                f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, but it "
-                "is read again: give infeed.connect as many epochs as fit, and call fit(..., "
-                "steps_per_epoch=feed.steps_per_epoch); for validation_data, and evaluate under a "
+                f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, but is "
+                "read again. Give infeed.connect as many epochs as fit, and call fit(..., "
+                "steps_per_epoch=feed.steps_per_epoch); for validation_data, or evaluate under a "
                 "strategy, give generator or from_generator restart=True"
             ) from None
     return None

@@ -32,8 +32,8 @@ def generator(
 ) -> FeedBatches | Generator[Any, None, None]:
     """Returns the feed's batches for one `fit`, `evaluate` or `predict`, or as `validation_data`.
 
-    It is a `keras.utils.PyDataset`, and an iterable for a loop of one's own. If a `FeedCheckpoint`
-    of the feed was made before, it is a Python generator, which the callback checks.
+    It is a `keras.utils.PyDataset`, and an iterable for a custom loop. If the feed already has a
+    `FeedCheckpoint`, it is a Python generator, which the callback checks.
 
     feed          the feed of `infeed.connect`
     label         the field used as y; x is the only other field, or a dict of the others. None, or
@@ -49,7 +49,7 @@ def generator(
                   False: each batch is given once, and Keras gets an error if it begins again
     class_weight  weight by class, which comes last; 1.0 for a class that it lacks
 
-    Raises `InvalidRequestError` for wrong arguments; the feed's errors leave `fit` as themselves.
+    Raises `InvalidRequestError` for wrong arguments; the feed's errors leave `fit` unchanged.
     """
     elements = KerasElements(
         feed, label, mask=mask, ids=ids, part=part, class_weight=class_weight, as_tuple=True
@@ -75,8 +75,8 @@ def _check_distribution(feed: Feed) -> None:
         sizes = dict(zip(mesh.axis_names, mesh.shape, strict=True))
         if (devices := sizes[distribution.batch_dim_name]) > 1:
             raise InvalidRequestError(
-                f"batches of {feed.spec.name!r} can have empty slots, which are cut, and Keras "
-                f"divides each batch over {devices} devices; give infeed.keras.generator(feed, "
+                f"batches of {feed.spec.name!r} can have empty slots, which are cut, but Keras "
+                f"divides each batch over {devices} devices; use infeed.keras.generator(feed, "
                 "mask=True), and compile(weighted_metrics=...)"
             )
 

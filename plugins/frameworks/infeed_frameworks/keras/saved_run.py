@@ -48,7 +48,7 @@ def local_folder(directory: str | os.PathLike[str]) -> Path:
     """Returns the path. Raises `InvalidRequestError` if it cannot be a local folder."""
     if "://" in str(directory) or Path(directory).is_file():
         raise InvalidRequestError(
-            f"directory must be a local folder, not {str(directory)!r}; elsewhere, save "
+            f"directory must be a local folder, not {str(directory)!r}; to save elsewhere, save "
             "FeedCheckpoint(feed).state() with the model"
         )
     return Path(directory)

@@ -5,7 +5,7 @@
         model.fit(dataset, steps_per_epoch=feed.steps_per_epoch, epochs=90, shuffle=False)
 
 A feed is read once, and so is the dataset: a second iteration continues at the feed's position, and
-a first one that is read further then is an error.
+reading the first one further is then an error.
 
 TensorFlow and Keras take batches before the training step, and `feed.state()` counts a batch when
 TensorFlow takes it. This module prefetches nothing, to keep the difference small; the cursor of
@@ -54,11 +54,11 @@ def from_generator(
               `validation_data`, and for `evaluate` under a strategy, where Keras iterates first to
               build the model
 
-    Where several replicas take batches of static shapes, TensorFlow drops a last step without one
-    for each: with `mask` empty batches complete it, otherwise the feed ends before it.
+    If several replicas take batches of static shapes, TensorFlow drops a last step that lacks a
+    batch for one: with `mask`, empty batches complete it; otherwise the feed ends before it.
 
-    The feed's errors, and an iteration of a feed that has ended, are TensorFlow errors with the
-    message. Closing the feed ends an iteration.
+    The feed's errors, and that of iterating over a feed that has ended, become TensorFlow errors
+    with the same message. Closing the feed ends an iteration.
     """
     elements = KerasElements(feed, label, mask=mask, ids=ids, part=part)
     slots = None if elements.is_cut else feed.batch_size
@@ -81,8 +81,8 @@ def from_generator(
             return elements(batch)
         if feed.steps is not None and reader.begun > first:
             raise InvalidRequestError(
-                f"an iteration over the feed of {feed.spec.name!r} lacks its first batches: an "
-                "earlier one took them, as Keras does under a strategy to build the model; use "
+                f"an iteration over the feed of {feed.spec.name!r} lacks its first batches, since "
+                "an earlier one took them, as Keras does under a strategy to build the model; use "
                 "from_generator(feed, restart=True), or give fit a FeedCheckpoint"
             )
         if restarts:
@@ -98,7 +98,7 @@ def from_generator(
             raise InvalidRequestError(
                 f"{replicas} replicas share the feed of {feed.spec.name!r}, whose length is "
                 f"{'unknown' if left is None else left}, and TensorFlow drops a step without a "
-                "batch for each; give mask=True, with which empty batches complete the last step"
+                "batch for each; give mask=True, so that empty batches complete the last step"
             )
         empty = {name: zeros(spec) for name, spec in specs.items()}
         for name in filter(None, (ids, part)):
@@ -112,7 +112,7 @@ def _in_whole_steps(
     dataset: tf.data.Dataset, length: int | None, replicas: int, padding: tf.data.Dataset | None
 ) -> tuple[tf.data.Dataset, int | None]:
     """Returns a dataset whose steps have a batch for each replica, and its length: copies of the
-    padding complete the last step, without one it is left out."""
+    padding complete the last step; without padding, that step is left out."""
     if padding is None:
         assert length is not None
         length -= length % replicas

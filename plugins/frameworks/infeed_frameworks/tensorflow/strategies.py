@@ -49,8 +49,8 @@ def replicas_of(replicas: int | None, shard: Shard | None, *, is_required: bool)
     count = tf.distribute.get_strategy().num_replicas_in_sync
     if is_required and count > 1:
         raise InvalidRequestError(
-            f"a strategy with {count} replicas is in scope, and TensorFlow drops a last step "
-            "without a batch for each, if each takes whole batches: for "
+            f"a strategy with {count} replicas is in scope; if each takes whole batches, "
+            "TensorFlow drops a last step without a batch for each. For "
             "distribute_datasets_from_function, connect with shard=infeed.tensorflow.shard_of("
             "context), or give replicas=context.num_replicas_in_sync // "
             "context.num_input_pipelines; if Keras or experimental_distribute_dataset splits each "

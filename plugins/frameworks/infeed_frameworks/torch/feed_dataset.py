@@ -63,8 +63,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         super().__init__()
         if isinstance(target, Feed):
             raise InvalidRequestError(
-                "FeedDataset takes the address of a server, not a feed; infeed.torch.connect "
-                "takes one"
+                "FeedDataset takes the address of a server, not a feed; give the feed to "
+                "infeed.torch.connect"
             )
         state = options.pop("state", None)
         check_options(options, FeedDataset.__init__)
@@ -129,7 +129,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         return self._passes.length(self._at)
 
     def __bool__(self) -> bool:
-        """Returns True, also for a dataset without batches or without a length."""
+        """Returns True, even for a dataset without batches or without a length."""
         return True
 
     def state_dict(self) -> dict[str, Any]:
@@ -139,8 +139,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         if loader is not None and not loader.use_stateful_dataloader:
             raise InvalidRequestError(
                 "the state of FeedDataset would count a batch that Accelerate has taken ahead of "
-                "the loop; do not pass the loader to accelerator.prepare, or save its state, with "
-                "DataLoaderConfiguration(use_stateful_dataloader=True)"
+                "the loop; do not pass the loader to accelerator.prepare, or save the loader's "
+                "state, with DataLoaderConfiguration(use_stateful_dataloader=True)"
             )
         return self._position().to_json()
 
@@ -161,9 +161,9 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     get_state = state_dict
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the pass of the next iteration, counted from 0, also if it is unfinished; before
-        the first batch, the passes before count as taken. Has no effect with `restart=True`, and
-        after a state."""
+        """Chooses the pass of the next iteration, counted from 0, even if it is unfinished; before
+        the first batch, earlier passes count as taken. Has no effect with `restart=True`, or after
+        a state."""
         epoch = check_integer("epoch", epoch, 0)
         epochs = self._passes.epochs
         if self.restart or self._has_state:

@@ -24,7 +24,7 @@ _TIMEOUTS = ("timeout", "reconnect_timeout")
 
 @dataclass(frozen=True)
 class Pass:
-    """A position, and the first epoch behind its pass, counted from the pipeline's first.
+    """A position, and the first epoch after its pass, counted from the pipeline's first.
 
     Without a cursor it is position 0. Without `until_epoch` the pass is endless, or has as many
     epochs as each pass of the dataset, from the epoch of the cursor.
@@ -89,7 +89,7 @@ class Passes:
 
     def of_epoch(self, number: int, at: Pass) -> Pass:
         """Returns a pass by its number, counted from 0, from where the dataset is: before its first
-        batch, the passes before count as taken. Raises as `after`."""
+        batch, earlier passes count as taken. Raises as `after` does."""
         epochs, samples, lineage = self.epochs or 0, self._samples(), self._lineage(at)
         begin, until = end_of_epochs(lineage, number * epochs, samples), (number + 1) * epochs
         if at.cursor is not None:
@@ -111,7 +111,7 @@ class Passes:
         return Pass(done.cursor.moved_to(begin), epoch + (self.epochs or 0))
 
     def stated(self, cursor: Cursor, spec: PipelineSpec) -> Cursor:
-        """Returns a cursor that tells where the passes behind the first of its course begin, unless
+        """Returns a cursor that tells where the passes after the first of its course begin, unless
         their epochs have several lengths."""
         course, lineage = cursor.course, cursor.segments or spec.lineage
         if not (self.epochs and spec.sample_count and course and course.end) or course.length:
@@ -125,7 +125,7 @@ class Passes:
         options = self.options.copy()
         options["state"], options["epochs"] = at.cursor, at.until_epoch
         options["shard"] = self.shard.for_batches()
-        if self._is_connected:  # a server that is away between passes is one that was lost
+        if self._is_connected:  # a server that is gone between passes was lost
             given: Any = {k: v for k, v in self.options.items() if k in _TIMEOUTS}
             options["timeout"] = max(vars(FeedOptions(**given))[name] for name in _TIMEOUTS)
         feed = connect(self.target, self.pipeline, **options)
@@ -160,8 +160,8 @@ class Passes:
         if not spec.sample_count or not spec.guarantee.can_resume:
             raise FeedClosedError(
                 f"the dataset of {spec.name!r} has one pass, because its number of samples is "
-                "unknown or they have no order; give all epochs to one iteration, or restart=True "
-                "to begin again with the first"
+                "unknown or they have no order; take all epochs in one iteration, or give "
+                "restart=True to begin again with the first"
             )
         return spec.sample_count
 

@@ -22,18 +22,18 @@ class ShardChoice:
         """Takes the shard of the user; None: the default process group's."""
         self._given = given
         self._chosen: Shard | None = None
-        """The shard of the first batch, which a group that ends afterwards leaves as it is."""
+        """The shard of the first batch, which stays if the group ends afterwards."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy in another process needs, whose rank may differ."""
         return {**vars(self), "_chosen": None}
 
     def for_batches(self) -> Shard:
-        """Returns the shard for a feed. Raises `InvalidRequestError` if it is not known yet."""
+        """Returns the shard for a feed. Raises `InvalidRequestError` if it is not yet known."""
         if self._given is not None:
             return self._given
         shard, size = _group_shard() or self._chosen, self.for_length()
-        # Lightning sets WORLD_SIZE alone.
+        # Lightning sets only WORLD_SIZE.
         evidence = evidence_of_ranks() or (f"WORLD_SIZE={size}" if size > 1 else "")
         if shard is None and evidence:
             raise InvalidRequestError(
@@ -44,7 +44,7 @@ class ShardChoice:
         return self._chosen
 
     def for_length(self) -> int:
-        """Returns the world size for a length, before the group `WORLD_SIZE`."""
+        """Returns the world size for a length: `WORLD_SIZE` before the group exists."""
         if (shard := self._given or _group_shard() or self._chosen) is not None:
             return shard.world_size
         size = os.environ.get("WORLD_SIZE", "")

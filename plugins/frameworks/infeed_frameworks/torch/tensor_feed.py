@@ -79,8 +79,8 @@ def connect(
                     batch is a dict of all
     channels_first  names of fields [height, width, channels] that become
                     [channels, height, width], by a view in the memory format `channels_last`
-    options         as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world
-                    size
+    options         as for `infeed.connect`. Without `shard`, rank and world size are those in
+                    `torch.distributed`
     """
     check_options(options, connect)
     convert = TensorConverter(device, NamedFields(ids, mask, part, fields), channels_first)
@@ -90,8 +90,8 @@ def connect(
 
 
 class TensorConverter:
-    """Converts batches to exact dicts of field name → tensor, or list of `bytes`; where the fields
-    are chosen, to tuples of these."""
+    """Converts batches to plain dicts of field name → tensor, or list of `bytes`; if the fields are
+    chosen, to tuples of these."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class TensorConverter:
             self._channels_first = check_names("channels_first", channels_first, '["image"]')
 
     def check(self, feed: Feed) -> None:
-        """Raises `InvalidRequestError` as `NamedFields.check`, and for a field with channels first
-        that is not a picture."""
+        """Raises `InvalidRequestError` as `NamedFields.check` does, and for a field with channels
+        first that is not a picture."""
         self.fields.check(feed)
         spec = {field.name: field for field in self.fields.spec(feed)}
         for name in self._channels_first:
@@ -152,7 +152,7 @@ def to_tensor(x: Array) -> Any:
 def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Returns the tensor on a device; for CUDA the copy overlaps with Python and other kernels."""
     if device.type != "cuda":
-        # Without pinned memory a copy that does not block could read memory that is used again.
+        # Without pinned memory, a non-blocking copy could read memory that is used again.
         return x.to(device)
-    # PyTorch's allocator of pinned memory uses it again only after the copies from it.
+    # PyTorch's allocator uses pinned memory again only after the copies from it.
     return x.pin_memory().to(device, non_blocking=True)

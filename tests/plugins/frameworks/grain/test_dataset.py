@@ -163,7 +163,7 @@ def test_copy_of_a_dataset_connects_itself() -> None:
 
 
 def test_worker_processes_are_refused() -> None:
-    with pytest.raises(infeed.InvalidRequestError, match="leave out mp_prefetch"):
+    with pytest.raises(infeed.InvalidRequestError, match="Leave out mp_prefetch"):
         dataset().mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2))
 
 
@@ -202,7 +202,7 @@ def read_in_workers(tmp_path: Any, *arguments: str) -> str:
 def test_worker_processes_of_a_chain_are_refused(tmp_path: Any, arguments: str) -> None:
     output = read_in_workers(tmp_path, *arguments.split())
     assert "InvalidRequestError" in output
-    assert "leave out mp_prefetch" in output
+    assert "Leave out mp_prefetch" in output
 
 
 def test_one_worker_of_a_chain_with_a_shard_reads_every_batch(tmp_path: Any) -> None:

@@ -35,7 +35,7 @@ def test_rank_is_that_of_the_groups(held: dict[int, set[int]], ranks: list[objec
     [
         ({0: {0, 1, 2}, 1: {3}}, "process 0 holds 0, 1, 2; process 1 holds 3;"),
         ({0: {0, 1}, 1: {1, 2}}, "process 0 holds 0, 1; process 1 holds 1, 2;"),
-        ({0: {0, 1}, 1: {1}}, "equally many data groups"),
+        ({0: {0, 1}, 1: {1}}, "the same number of data groups"),
     ],
 )
 @pytest.mark.parametrize("process", [0, 1])

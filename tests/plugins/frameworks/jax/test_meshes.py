@@ -153,7 +153,7 @@ def test_given_feed_of_another_batch_size_is_refused(mesh: Any) -> None:
     feed = infeed.connect("fake", "fake", batch_size=8, transport=fake())
     with (
         infeed.jax.connect(feed, sharding=(mesh, P("data")), global_batch_size=16) as batches,
-        pytest.raises(infeed.InvalidRequestError, match="is 16, and the feed has batches of 8"),
+        pytest.raises(infeed.InvalidRequestError, match="is 16, but the feed has batches of 8"),
     ):
         next(batches)
 

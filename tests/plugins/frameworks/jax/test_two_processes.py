@@ -116,11 +116,11 @@ def test_state_restores_on_one_process_with_another_batch(
 
 def test_sharding_on_one_process_needs_a_shard(results: list[dict[str, Any]]) -> None:
     for result in results:
-        assert "on this process alone, one of 2" in result["alone"]["error"]
+        assert "covers only this process, one of 2" in result["alone"]["error"]
 
 
 def test_other_shards_than_that_of_the_sharding_are_refused(results: list[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         own = re.escape(f"{infeed.Shard(rank, 2)}")
-        assert re.search(f"makes this one {own}; leave shard out", result["shard"]["error"])
+        assert re.search(f"makes this one {own}; leave out shard", result["shard"]["error"])
         assert re.search(f"this process {own}; connect it with", result["feed"]["error"])

@@ -129,7 +129,7 @@ def test_batches_that_keras_divides_must_not_become_shorter() -> None:
     try:
         with connect(arrays(39)) as feed:
             generator(feed, mask=True)
-            with pytest.raises(InvalidRequestError, match=r"over 2 devices; give infeed\.keras\.g"):
+            with pytest.raises(InvalidRequestError, match=r"over 2 devices; use infeed\.keras\.g"):
                 generator(feed)
     finally:
         keras.distribution.set_distribution(None)

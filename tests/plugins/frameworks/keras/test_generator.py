@@ -113,7 +113,7 @@ def test_steps_end_a_generator_and_the_next_continues(fake: FakeTransport) -> No
         ({"class_weight": {"cat": 2.0}}, "class_weight must be an integer"),
         (
             {"class_weight": {1: 2.0}, "label": "image"},
-            "one class for each sample, which 'image' of",
+            "one class per sample, which 'image' of",
         ),
         ({"ids": "image"}, "ids='image' is already a field of the pipeline"),
         ({"mask": 1}, "mask must be True or False"),

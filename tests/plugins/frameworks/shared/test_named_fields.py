@@ -63,7 +63,7 @@ def test_empty_slots_with_a_value_are_kept() -> None:
 def test_empty_slots_that_would_count_are_refused(static: bool, shard: Shard, problem: str) -> None:
     with (
         connect(**PADDED, shard=shard) as feed,
-        pytest.raises(InvalidRequestError, match=problem + '.*give mask="valid".*empty='),
+        pytest.raises(InvalidRequestError, match=problem + '.*Give mask="valid".*empty='),
     ):
         NamedFields("id").check(feed, is_static=static)
     marked: list[tuple[dict[str, Any], NamedFields]] = [
@@ -130,6 +130,6 @@ def test_a_part_is_a_number_and_an_empty_slot_has_none() -> None:
 
 
 def test_a_part_of_a_pipeline_without_parts_is_refused() -> None:
-    problem = "part='part': 'fake' has no parts, as it is no mixture; leave part out"
+    problem = "part='part': 'fake' has no parts, because it is not a mixture; leave"
     with connect() as feed, pytest.raises(InvalidRequestError, match=problem):
         NamedFields(part="part").check(feed)

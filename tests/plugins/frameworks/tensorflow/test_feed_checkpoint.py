@@ -297,7 +297,7 @@ def test_a_generator_is_refused_on_the_tensorflow_backend() -> None:
 def test_replicas_that_take_whole_batches_are_refused() -> None:
     with connect() as feed:
         options = {"steps_per_epoch": STEPS, "callbacks": [FeedCheckpoint(feed)], **QUIET}
-        with pytest.raises(InvalidRequestError, match="2 replicas take whole batches of the feed"):
+        with pytest.raises(InvalidRequestError, match="2 replicas each take a whole batch of the"):
             reset_model().fit(from_generator(feed, replicas=2), **options)
 
 

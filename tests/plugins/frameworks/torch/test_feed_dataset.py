@@ -210,7 +210,7 @@ def test_length_is_that_of_the_whole_pass_at_each_state(remainder: Any, steps: i
 def test_second_pass_of_unknown_length_is_refused() -> None:
     with dataset(epochs=1, transport=fake(length_known=False)) as data:
         assert ids(data) == passes(1)[0]
-        with pytest.raises(infeed.FeedClosedError, match="or restart=True"):
+        with pytest.raises(infeed.FeedClosedError, match="or give restart=True"):
             list(data)
     with dataset(epochs=1, transport=fake(length_known=False), restart=True) as data:
         assert [ids(data) for _ in range(2)] == [EVALUATION] * 2
@@ -324,7 +324,7 @@ def test_statistics_are_those_of_all_passes() -> None:
 def test_feed_is_refused_for_the_target_with_the_remedy() -> None:
     with (
         infeed.connect("fake", "fake", transport=fake()) as feed,
-        pytest.raises(infeed.InvalidRequestError, match=r"infeed\.torch\.connect takes one"),
+        pytest.raises(infeed.InvalidRequestError, match=r"feed to infeed\.torch\.connect"),
     ):
         FeedDataset(feed, "fake")  # type: ignore[arg-type]
 
