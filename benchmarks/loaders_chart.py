@@ -94,7 +94,7 @@ def _svg(outcome: Outcome, machine: dict[str, str]) -> str:
             if server is not None:
                 note = f"+ {rounded(server.median)} on the server"
                 times.annotate(
-                    note, (end, row), (40, 0), textcoords="offset points", va="center",
+                    note, (end, row), (52, 0), textcoords="offset points", va="center",
                     color=_GREY, fontsize=9,
                 )  # fmt: skip
         for axes in (rates, times):
