@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -33,15 +34,27 @@ def innermost(frame: FrameType | None, count: int) -> tuple[str, ...]:
     return tuple(names)
 
 
+def current_frames() -> dict[int, FrameType]:
+    """Returns each thread's frame. A garbage collection meanwhile can block Python for good, while
+    another thread starts (gh-106883, in versions before 3.12.1)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def blocked_in(thread: threading.Thread, *functions: str) -> bool:
     """Returns whether the thread waits in these functions, its innermost ones."""
-    frame = sys._current_frames().get(thread.ident or 0)
+    frame = current_frames().get(thread.ident or 0)
     return innermost(frame, len(functions)) == functions
 
 
 def any_blocked_in(*functions: str) -> bool:
     """Returns whether any thread waits in these functions, also one of another library."""
-    frames = sys._current_frames().values()
+    frames = current_frames().values()
     return any(innermost(frame, len(functions)) == functions for frame in frames)
 
 
