@@ -52,9 +52,11 @@ class TLS:
         return context
 
 
-def spelled(option: str) -> str:
-    """Returns an option of `TLS` as programs and commands give it."""
-    return f"TLS({option}=...), or --tls-{option.replace('_', '-')}"
+def spelled(*options: str) -> str:
+    """Returns options of `TLS` as programs and commands give them."""
+    in_program = ", ".join(f"{option}=..." for option in options)
+    in_command = " and ".join(f"--tls-{option.replace('_', '-')}" for option in options)
+    return f"TLS({in_program}), or {in_command}"
 
 
 def certificate_name(tls: TLS, address: str) -> str:

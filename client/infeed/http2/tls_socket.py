@@ -183,6 +183,6 @@ class TLSClientSocket(ClientSocket):
         if any(name in (error.reason or "") for name in _REFUSALS):
             return TLSVerificationError(
                 f"{self._address} refused the TLS connection: {reason}; use a client certificate "
-                f"that it accepts, {spelled('cert')}"
+                f"that it accepts, {spelled('cert', 'key')}"
             )
         return ConnectionAbortedError(f"TLS failed: {reason}")

@@ -142,7 +142,7 @@ def tls_remedy(tls: TLS | None) -> str:
     certificate."""
     if tls is None:
         return f"; if this port requires TLS, {TURN_ON}"
-    return f"; if this port requires a client certificate, set {spelled('cert')}"
+    return f"; if this port requires a client certificate, set {spelled('cert', 'key')}"
 
 
 def _reason(error: Exception) -> str:

@@ -52,8 +52,10 @@ def load_certificate(
                 f"{key_option} {key}: is not the key of the certificate {cert}", file=key
             ) from None
         files = f"{cert_option} {cert}" + (f" or {key_option} {key}" if key else "")
+        other = "" if key else "; if the key is in another file, give that too"
         raise ConfigError(
-            f"{files}: does not hold a certificate and its private key in PEM form", file=cert
+            f"{files}: does not hold a certificate and its private key in PEM form{other}",
+            file=cert,
         ) from None
 
 

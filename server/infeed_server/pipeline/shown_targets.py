@@ -56,7 +56,15 @@ def refuse_other_targets(
         if not isinstance(step, MoveTargets):
             continue
         for target in (target_spec(*named) for named in step.targets.items()):
-            known = shown.get(fields.get(target.field, ""))
+            origin = fields.get(target.field, "")
+            counted, count = f"{origin}_count", f"{target.field}_count"
+            if counted in origins[0] and counted != fields.get(count) and counted != count:
+                raise ConfigError(
+                    f"{origin!r} of the source may end with zeros, and {counted!r} has the number "
+                    f"of its rows; rename it too, from {counted} to {count}",
+                    at=("targets", target.field),
+                )
+            known = shown.get(origin)
             if known is not None and written(target) != written(known):
                 raise ConfigError(
                     f"{written(target)} contradicts the source, whose {known.field!r} is "

@@ -41,6 +41,7 @@ def test_errors_name_each_option_as_programs_and_commands_give_it() -> None:
         program, command = spelled(option).split(", or --")
         assert program == f"TLS({option}=...)"
         assert command.replace("-", "_") in of_commands
+    assert spelled("cert", "key") == "TLS(cert=..., key=...), or --tls-cert and --tls-key"
 
 
 @pytest.mark.parametrize("kind", [*GARBAGE, "key"])

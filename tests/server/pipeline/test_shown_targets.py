@@ -58,6 +58,15 @@ def test_other_boxes_than_the_source_has_are_refused(written: Any, problem: str)
             plan({"boxes": {"boxes": written}, "mask": "mask"}, FLIP, later)
 
 
+def test_padded_boxes_take_their_number_along_under_another_name() -> None:
+    counts = {"boxes_count": np.ones(2, np.int64)}
+    targets = {"bb": {"boxes": {"pad": 1}}, "mask": "mask"}
+    names = {"boxes": "bb"}
+    with pytest.raises(ConfigError, match="rename it too, from boxes_count to bb_count"):
+        plan(targets, {"rename": {"fields": names}}, FLIP, **counts)
+    plan(targets, {"rename": {"fields": names | {"boxes_count": "bb_count"}}}, FLIP, **counts)
+
+
 def test_the_boxes_of_the_source_are_taken() -> None:
     plan({"boxes": {"boxes": {"pad": 2}}, "mask": "mask"}, FLIP)
 

@@ -28,7 +28,7 @@ def files(pki: Any, **others: Any) -> TLSFiles:
         ({"client_ca": "/dev/null"}, "^--tls-client-ca /dev/null: holds no certificate"),
         ({"cert": "/dev/null"}, r"^--tls-cert /dev/null or --tls-key .*: does not hold"),
         ({"key": "/dev/null"}, r"^--tls-cert .* or --tls-key /dev/null: does not hold"),
-        ({"key": None}, "^--tls-cert .*server.pem: does not hold a certificate and its private"),
+        ({"key": None}, r"^--tls-cert .*server.pem: .*key is in another file, give that"),
     ],
 )
 def test_invalid_file_is_named(pki: Any, others: dict[str, Any], message: str) -> None:
