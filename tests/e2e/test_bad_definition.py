@@ -85,7 +85,7 @@ BAD_DEFINITIONS = [
     (arrays(transforms="[{map: bad_module:f}]"), "UserCode", r":6: (.|\n)*KeyError: 'nothing'$"),
     (dataset("numbers", transforms=RESIZE), "Config", r":6: .*resize: cannot follow a dataset s"),
     (dataset("numbers", transforms=CAST), "Config", r":6: .*cast: no field 'x'; available: feat"),
-    (dataset("numbers", rest="on_error: raise"), "Config", ":3: .*batch: missing, and the"),
+    (dataset("numbers", rest="on_error: raise"), "Config", ":3: .*batch: missing, but the"),
     (dataset("numbers", rest=f"on_error: mask\n    {BATCH}"), "Config", ":5: .*index to mask; "),
     (dataset("numbers", rest=f"{GLOBAL}\n    {BATCH}"), "Config", ":5: .*has its own order"),
     (dataset("nothing"), "Config", ":4: .*source.dataset: bad_functions:nothing returned a str"),

@@ -25,6 +25,7 @@ from infeed_server.pipeline.shown_targets import (
 )
 from infeed_server.sources.base import Source
 from infeed_server.sources.concat import ConcatSource, difference
+from infeed_server.transforms.decode import DecodeImage
 
 
 def join(
@@ -53,6 +54,8 @@ def join(
                 part.classes = followed_classes(part, origins[-1])
                 _add_shown(shown, made_targets(some), stages[-1])
                 part.shown = shown
+                if any(isinstance(step, DecodeImage) for _, step in some):
+                    part.exif = ""  # the mixture gets pixels
         transforms = [ByPart.of([*zip(names, united, moved, strict=True)])]
         opened = united
     try:

@@ -97,7 +97,7 @@ class CocoLabels(LabelsDefinition):
             for image in content["images"]
             if image.get("width") and image.get("height")
         }
-        headers = read_some(listing, stated or {*numbers.values()})
+        headers = read_some(listing, {*numbers.values()})
         check_sizes(path, stated, headers, listing)
         categories = sorted(content["categories"], key=lambda category: category["id"])
         labels = {category["id"]: number for number, category in enumerate(categories)}

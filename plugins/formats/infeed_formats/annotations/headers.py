@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from PIL import ExifTags, Image
+from PIL import Image
 
+from infeed_formats.annotations.orientation import jpeg_orientation
 from infeed_server.storage.handles import FileHandle
 
 _READ_THREADS = 16
@@ -46,22 +46,14 @@ def _read(picture: str | bytes, size: int = _HEAD) -> Header | None:
     try:
         content = picture if isinstance(picture, bytes) else _head(picture, size)
         with Image.open(io.BytesIO(content)) as opened:
-            (width, height), turn = opened.size, _orientation(opened)
-            turned = (height, width) if turn in range(5, 9) else (width, height)
-            is_turned, is_grey = turn in range(2, 9), opened.mode[0] in "1LIF"
-            return Header(str(opened.format), (width, height), turned, is_turned, is_grey)
+            turn = jpeg_orientation(content) if opened.format in _TURNED else 1
+            width, height = opened.size
+            turned = (height, width) if turn >= 5 else (width, height)
+            is_grey = opened.mode[0] in "1LIF"
+            return Header(str(opened.format), (width, height), turned, turn > 1, is_grey)
     except (OSError, ValueError, Image.DecompressionBombError):
         has_more = isinstance(picture, str) and size < _MAX_HEAD
         return _read(picture, _MAX_HEAD) if has_more else None
-
-
-def _orientation(opened: Image.Image) -> Any:
-    """Returns the orientation that EXIF states; one in XMP alone turns nothing."""
-    exif = Image.Exif()
-    with suppress(Exception):  # invalid EXIF counts as none; Pillow raises many errors for it
-        exif.load(opened.info.get("exif", b"") if opened.format in _TURNED else b"")
-        return exif.get(ExifTags.Base.Orientation)
-    return None
 
 
 def _head(path: str, size: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,17 @@ JPEG = encode("JPEG", Image.new("RGB", (40, 20)))
 XMP = segment(0xE1, b'http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation="6"/>')
 
 
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 def test_a_picture_turns_as_decode_image_turns_it() -> None:
     files = [insert(JPEG, exif_segment(exif(value))) for value in range(10)]
     files += [insert(JPEG, exif_segment(exif(value, ">", kind=4))) for value in range(10)]
     files += [JPEG, insert(JPEG, XMP), insert(JPEG, exif_segment(exif(6)[:12]))]
+    many = [segment(0xFE, b"")] * 100
+    files += [insert(JPEG, *many[:n], exif_segment(exif(6))) for n in (98, 99, 100)]
+    files += [insert(JPEG, exif_segment(b""), exif_segment(exif(8)))]
+    # A tag whose text is beyond the end, as editors leave it that cut a maker's note.
+    entries = struct.pack("<HHIIHHIHH", 0x10F, 2, 1 << 30, 1 << 31, 0x112, 3, 1, 6, 0)
+    files += [insert(JPEG, exif_segment(b"II*\0\x08\0\0\0\x02\0" + entries))]
     for file, header in zip(files, read_headers(files), strict=True):
         turn = int(jpeg_orientation(tf.constant(file)))
         size = (20, 40) if turn > 4 else (40, 20)
