@@ -55,7 +55,7 @@ class Verdict:
         if not self.is_input_bound:
             return f"{line}; the input keeps up"
         if self.cause is None:
-            return f"{line}; no server has reported the cause"
+            return f"{line}; no server has yet reported the cause"
         line += f"; cause: {self.cause} ({self.detail})"
         if self.servers is not None:
             line += f"; {self.servers} such server{'s' * (self.servers > 1)} would be enough"

@@ -181,4 +181,4 @@ def test_missing_server_comes_first() -> None:
 def test_without_a_server_s_report_the_cause_is_unknown() -> None:
     verdict = judge([rank(WAITING)], 1, [ServerReport()])
     assert verdict.cause is None
-    assert str(verdict).endswith("; no server has reported the cause")
+    assert str(verdict).endswith("; no server has yet reported the cause")

@@ -39,6 +39,9 @@ from infeed_tools.init.listing import (
 
 _IMAGES = "images"
 
+_OF_PACK = ".origins.gz"
+"""Ending of the lists that `infeed pack` writes beside its shards."""
+
 
 def starter_for(path: str, target: Path, **options: str | None) -> Starter:
     """Looks at data and returns a starter for it; `target` is the folder of the file to write, and
@@ -60,7 +63,8 @@ def _starter(
     source: str | None = None,
 ) -> Starter:
     folder = absolute_path(path).rstrip("/") if is_folder(path) else ""
-    files = expand_globs([f"{glob.escape(folder)}/**" if folder else path])
+    listed = expand_globs([f"{glob.escape(folder)}/**" if folder else path])
+    files = [file for file in listed if not (folder and file.endswith(_OF_PACK))]
     known = drafters()
     tables = {kind for kind, drafter in known.items() if drafter.is_table}
     found = _by_source(files, source, known)

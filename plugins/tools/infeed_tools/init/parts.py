@@ -55,7 +55,7 @@ def judge(parts: Sequence[Part]) -> Iterator[str]:
     if is_alike or (names and all(map(_DATE.match, names))) or _goes_on(first):
         yield f"folders numbered like {min(names)} may merely divide the files"
     if names_of_pair := pair(first):
-        images, masks = ({*_stems(first)[name]} for name in names_of_pair)
+        images, masks = ({*_stems(first)[name]} for name in _masks_last(first, names_of_pair))
         rule = (
             "one 8-bit PNG with few greys or a palette for each image"
             if images & masks
@@ -105,6 +105,18 @@ def pair(part: Part) -> list[str]:
             if is_same or (given[one] <= given[other] and endings[one].isdisjoint(endings[other])):
                 return [one, other]
     return []
+
+
+def _masks_last(part: Part, names: Sequence[str]) -> list[str]:
+    """Returns two folders of a pair, last the one that seems to have the masks: PNGs beside photos,
+    or the longer names."""
+
+    def likeness(name: str) -> tuple[bool, int]:
+        files = [image for image, folder in part.labels.items() if folder == name]
+        stems = _stems(part)[name]
+        return all(file.lower().endswith(".png") for file in files), max(map(len, stems))
+
+    return sorted(names, key=likeness)
 
 
 def _stems(part: Part) -> dict[str, set[str]]:

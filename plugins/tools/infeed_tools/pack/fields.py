@@ -67,7 +67,8 @@ def fields_of(specs: Mapping[str, tf.TensorSpec], examples: Sequence[Values]) ->
         if not spec.shape.is_fully_defined():
             raise ConfigError(
                 f"field {name!r} has the shape {spec.shape}, but a packed field must have the same "
-                "shape in each sample; pad it in the source, or set max_length"
+                "shape in each sample; pad it in the source (max_length of a table or an Example), "
+                "or serve the data without a pack, as boxes of COCO and YOLO"
             )
         kinds = Counter(_image_kind(values[name]) for values in examples)
         (kind, _), *_ = kinds.most_common(1) or [("", 0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from infeed.shared.errors import ConfigError
+from infeed.shared.spec import TargetSpec
 from infeed_server.order.permutation import permutation
 from infeed_tools.pack.destination import Destination
 from infeed_tools.pack.fields import Field, Values, fields_of
@@ -113,7 +114,7 @@ def make_plan(
     # Bad samples are left out here; whether one ends the pack is decided in its turn.
     looked = [values for _, values in reader.samples(indices) if not isinstance(values, str)]
     fields = fields_of(reader.specs, looked)
-    _check(fields, options)
+    _check(fields, options, reader.source.shown)
     mean_bytes, images = _look(looked, fields, options)
     by_size = max(1, int(options.shard_bytes() / mean_bytes))
     files = [reader.source.provenance(index).file.split("/")[:-1] for index in indices]
@@ -148,7 +149,7 @@ def _look(
     return max(1.0, total / max(1, len(samples))), images
 
 
-def _check(fields: Sequence[Field], options: PackOptions) -> None:
+def _check(fields: Sequence[Field], options: PackOptions, shown: Mapping[str, TargetSpec]) -> None:
     if options.restart_markers and not options.short_side:
         raise ConfigError(
             "--restart-markers: no image is encoded without --short-side; give that, or omit "
@@ -157,6 +158,12 @@ def _check(fields: Sequence[Field], options: PackOptions) -> None:
     images = [field.name for field in fields if field.image]
     if options.short_side and not images:
         raise ConfigError("--short-side: the source has no field of JPEGs or PNGs; omit it")
+    for name, target in shown.items():
+        if any(map(options.reduces, {name, target.picture}.intersection(images))):
+            raise ConfigError(
+                f"--short-side: {name!r} fits {target.picture!r} at its present size, and pack "
+                "reduces no masks, boxes or key points; omit --short-side"
+            )
     for name in set(options.field or ()).difference(images):
         raise ConfigError(
             f"--field {name!r}: there is no such field of images; available: {', '.join(images)}"

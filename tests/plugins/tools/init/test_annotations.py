@@ -264,6 +264,13 @@ def test_photos_of_a_pair_are_no_masks(tmp_path: Path) -> None:
         drafts(tmp_path / "stereo")
 
 
+def test_masks_with_other_names_are_to_be_named_like_the_photos(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_photos(tmp_path / "pets", f"annot/{name}_mask.png", f"photos/{name}.jpg")
+    with pytest.raises(UnclearError, match=r"like their images, such as a.png, not a_mask.png"):
+        drafts(tmp_path / "pets")
+
+
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [

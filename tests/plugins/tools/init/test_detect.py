@@ -92,6 +92,14 @@ def test_parts_are_pipelines(data: Path) -> None:
     assert "shuffle" not in pipelines["parts-val"]
 
 
+def test_lists_of_a_pack_are_no_data(tmp_path: Path) -> None:
+    (tmp_path / "packed").mkdir()
+    write_records(tmp_path / "packed/a.tfrecord", [example({"label": [1]})])
+    (tmp_path / "packed/a.origins.gz").write_bytes(gzip.compress(b"0\tb.jpg\t0\n"))
+    assert list(definitions(tmp_path, "packed")) == ["a"]
+    assert "not used" not in text(tmp_path, "packed")
+
+
 @pytest.mark.parametrize("path", ["records", "records/train-*"])
 def test_records(data: Path, path: str) -> None:
     pipelines = definitions(data, path)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 from tests.harness.datasets import jpeg
 from tests.harness.nursery import Nursery
 from tests.harness.process import ROOT
@@ -280,6 +281,18 @@ def test_options_that_do_not_fit_the_source_are_refused(
     file.write_text("pipelines: {all: {source: {arrays: all.npz}, batch: 1}}\n")
     with pytest.raises(ConfigError, match=problem):
         run_pack(file, tmp_path / "packed", **options)
+
+
+def test_masks_are_not_left_behind_by_smaller_photos(tmp_path: Path) -> None:
+    for folder, mode, ending in (("photos", "RGB", "jpg"), ("masks", "L", "png")):
+        (tmp_path / folder).mkdir()
+        Image.new(mode, (64, 48)).save(tmp_path / folder / f"a.{ending}")
+    file = tmp_path / "all.yaml"
+    source = "{images: photos, labels: {masks: masks}}"
+    file.write_text(f"pipelines: {{all: {{source: {source}, batch: 1}}}}\n")
+    with pytest.raises(ConfigError, match="--short-side: 'mask' fits 'image' at its present size"):
+        run_pack(file, tmp_path / "packed", short_side=20)
+    assert run_pack(file, tmp_path / "packed").plan.samples == 1
 
 
 @pytest.mark.timeout(3600)
