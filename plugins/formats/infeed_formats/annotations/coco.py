@@ -20,6 +20,7 @@ from infeed_formats.annotations.picture_sizes import (
     check_sizes,
     fitting_exif,
     read_some,
+    refuse_exchanged,
     warn_of_corners,
 )
 from infeed_formats.annotations.rows import RowFields, refuse_repeated
@@ -118,6 +119,7 @@ class CocoLabels(LabelsDefinition):
             )
         rows = [numbers[one["image_id"]] for one in annotations]
         certain = {n: one.size for n, one in headers.items() if one.size == one.turned_size}
+        refuse_exchanged(path, rows, boxes, stated, headers, listing)
         warn_of_corners(path, annotations, rows, boxes, certain | stated)
         crowds = [one.get("iscrowd", 0) for one in annotations]
         fields: dict[str, npt.NDArray[Any]] = {

@@ -77,6 +77,36 @@ def fitting_exif(
     return min((exif for exif, files in fitting.items() if files), default="")
 
 
+def refuse_exchanged(
+    path: str,
+    numbers: Sequence[int],
+    boxes: npt.NDArray[Any],
+    stated: Mapping[int, Size],
+    headers: Mapping[int, Header],
+    listing: ImageListing,
+) -> None:
+    """Raises `SourceError` if boxes, of the pictures `numbers`, fit photos that EXIF turns only
+    with their width and height exchanged, and none fits them only as stated."""
+    told = {
+        number: stated[number]
+        for number, header in headers.items()
+        if number in stated and header.size != header.turned_size
+    }
+    rows = [row for row, number in enumerate(numbers) if number in told]
+    sizes = np.array([told[numbers[row]] for row in rows]).reshape(-1, 2)
+    ends = boxes[rows, 2:]
+    fits, fits_exchanged = ((ends <= s + _OVERHANG).all(1) for s in (sizes, sizes[:, ::-1]))
+    wrong, right = fits_exchanged & ~fits, fits & ~fits_exchanged
+    if wrong.any() and not right.any():
+        files = {listing.images[numbers[row]].path for row in np.array(rows)[wrong]}
+        raise SourceError(
+            f"{path}: {int(wrong.sum())} boxes in photos that EXIF turns fit only if width and "
+            f"height are exchanged, and no box fits only as they are: {abbreviate(sorted(files))}; "
+            "exchange width and height of the photos that EXIF turns in the JSON",
+            file=path,
+        )
+
+
 def warn_of_corners(
     path: str,
     annotations: Sequence[Mapping[str, Any]],
@@ -91,7 +121,7 @@ def warn_of_corners(
     if count := int(beyond.sum()):
         ids = [str(annotations[row].get("id")) for row in np.array(rows)[beyond]]
         log.warning(
-            "%s: %d of %d boxes extend beyond their pictures by over a pixel: %s; is each bbox "
-            "[x, y, width, height], and in a photo that EXIF turns as width and height say?",
+            "%s: %d of %d boxes extend beyond their pictures by over a pixel, in annotations with "
+            "the ids %s; is each bbox [x, y, width, height]?",
             *(path, count, len(rows), abbreviate(ids)),
         )

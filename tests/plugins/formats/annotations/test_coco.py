@@ -106,6 +106,24 @@ def test_a_picture_of_another_size_than_stated_is_refused(
     assert open_labels({"coco": written(content)}).exif == "unclear"
 
 
+def test_boxes_of_a_turned_photo_tell_whether_its_size_is_exchanged(
+    open_labels: Any, written: Any, pictures: Path
+) -> None:
+    content = coco()
+    write_turned(pictures / "in/c.jpg", 6)  # 40 x 20 pixels are stored
+    one = content["annotations"][0]
+    for width, height, fits, refused in (
+        (40, 20, [30, 5, 9, 4], [5, 30, 4, 9]),
+        (20, 40, [5, 30, 4, 9], [30, 5, 9, 4]),
+    ):
+        content["images"][0] |= {"width": width, "height": height}
+        one["bbox"] = fits
+        open_labels({"coco": written(content)})
+        one["bbox"] = refused
+        with pytest.raises(SourceError, match=r"1 boxes .* only as they are: in/c.jpg; exchange"):
+            open_labels({"coco": written(content)})
+
+
 @pytest.mark.parametrize("is_stated", [True, False])
 def test_boxes_beyond_their_pictures_are_counted(
     open_labels: Any, written: Any, caplog: pytest.LogCaptureFixture, is_stated: bool
@@ -117,14 +135,20 @@ def test_boxes_beyond_their_pictures_are_counted(
     assert not caplog.text
     content["annotations"][0]["bbox"] = [30, 5, 38, 15]
     open_labels({"coco": written(content)})
-    assert "1 of 3 boxes extend beyond their pictures by over a pixel: 5; is" in caplog.text
+    assert (
+        "1 of 3 boxes extend beyond their pictures by over a pixel, in annotations with the ids 5"
+        in caplog.text
+    )
     caplog.clear()
     content["annotations"][0]["bbox"] = [-0.9, 5, 8, 5]
     open_labels({"coco": written(content)})
     assert not caplog.text
     content["annotations"][0]["bbox"] = [5, -3, 8, 5]
     open_labels({"coco": written(content)})
-    assert "1 of 3 boxes extend beyond their pictures by over a pixel: 5; is" in caplog.text
+    assert (
+        "1 of 3 boxes extend beyond their pictures by over a pixel, in annotations with the ids 5"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
