@@ -45,7 +45,7 @@ def main() -> None:
         accelerator.print(f"continues after step {step}", flush=True)
 
     with dataset:
-        for epoch in range(step // len(dataset), options.epochs):
+        for epoch in range(dataset.epoch, options.epochs):
             for batch in dataset:  # after a resume, the rest of the epoch
                 images = batch["image"].permute(0, 3, 1, 2)  # infeed's channels are last
                 loss = nn.functional.cross_entropy(model(images), batch["label"].long())

@@ -45,7 +45,7 @@ def main() -> None:
         options.target, options.pipeline, epochs=1, state=state, device=options.device
     )
     with dataset:
-        for epoch in range(steps // len(dataset), options.epochs):
+        for epoch in range(dataset.epoch, options.epochs):
             for batch in dataset:  # after a resume, the rest of the epoch
                 loss = train_step(model, optimizer, batch)
                 steps += 1

@@ -57,7 +57,11 @@ def describe_type(hint: Any) -> str:
     if origin in (Union, UnionType):
         return _describe_union([argument for argument in arguments if argument is not NoneType])
     if origin in (list, tuple):
-        return "list of " + re.sub(r"^\w+", r"\g<0>s", describe_type(arguments[0]))
+        item = describe_type(arguments[0])
+        is_range = item[:1].isdigit()
+        return "list of " + (
+            f"numbers from {item}" if is_range else re.sub(r"^\w+", r"\g<0>s", item)
+        )
     if origin is dict or (isinstance(hint, type) and issubclass(hint, BaseModel)):
         return "mapping"
     if hint in _SIMPLE:

@@ -21,13 +21,13 @@ EXAMPLES = "examples/README.md"
 HEAD = """\
 # Gallery
 
-Ten pipelines, with a batch of each. Each is a file in [examples]({examples}) that
-reads from a folder `data` beside it. Serve one with `infeed serve examples/class_folders.yaml`,
+This page shows ten pipelines, each with one of its batches. Each is a file in [examples]({examples})
+that reads a folder `data` beside it. Serve one with `infeed serve examples/class_folders.yaml`,
 and draw a batch with `infeed peek 127.0.0.1:7470 pictures --png batch.png`.
 
-The images are 56 x 56 pixels, drawn by the demo. Rates show an order of magnitude: one run,
-with the trainer on the server's host, {machine}.
-[Performance](performance.md) compares.
+The images have 56 x 56 pixels and were drawn by the demo. Rates show only the order of magnitude:
+they come from one run, with the trainer on the server's host, {machine}.
+[Performance](performance.md) has careful comparisons.
 """
 
 

@@ -74,7 +74,7 @@ class Remove(Definition):
     samples: Annotated[PathString | tuple[SampleName, ...], BeforeValidator(_as_samples)]
     """Ids and file names, or the path of a text file with one per line, followed by ` # ` and the
     reason. A name is the end of a sample's file path, from any folder on; in double quotes it may
-    have a ` # ` of its own. Add new entries at the end: runs count them."""
+    contain ` # `. Add new entries at the end: runs count them."""
     then: Literal["substitute", "shrink"] = "substitute"
     """What fills their slots: another sample, chosen by the removed one's key, so that all other
     slots stay bit-identical; or `shrink`: epochs become shorter, and their last samples fill the

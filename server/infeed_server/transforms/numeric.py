@@ -15,7 +15,7 @@ from infeed_server.transforms.option_types import Finite, FloatType, Numbers, Nu
 
 
 class Normalize(FieldTransform):
-    """Computes ((x / `scale`) - `mean`) / `std`, without the steps whose option is not given.
+    """Computes ((x / `scale`) - `mean`) / `std`, leaving out steps whose option is missing.
 
     Result: → `dtype`; shape kept.
     """

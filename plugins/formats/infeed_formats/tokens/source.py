@@ -36,8 +36,8 @@ class TokensSource(FilesDefinition):
     tokens: Paths
     """The `.idx` files: a path, a glob, or a list of them. Each `.bin` is beside its `.idx`."""
     length: Annotated[int, Field(gt=0, lt=1 << 31)] | None = None
-    """Tokens of a sample: a file is cut into windows of this length across its sequences, without
-    the rest. By default, a sample is one sequence."""
+    """Tokens of a sample: each file is cut into windows of this length, across its sequences, and
+    what remains is left out. By default, a sample is one sequence."""
 
     def open(self, progress: ProgressCallback | None = None, **_: bool) -> TokensReader:  # noqa: ARG002
         """Opens the source and reads each `.idx`. Raises `SourceError`."""

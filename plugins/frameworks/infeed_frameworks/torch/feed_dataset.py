@@ -124,6 +124,13 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """Class names by field; a class's number is the index of its name."""
         return self._passes.classes
 
+    @property
+    def epoch(self) -> int:
+        """The number of the pass that the loop reads, from 0, and after its last batch that of the
+        next: for `range(dataset.epoch, epochs)`. It holds for another number of ranks or batch size
+        than the saved state's. Raises `InvalidRequestError` without `epochs`."""
+        return self._passes.number(self._position())
+
     def __len__(self) -> int:
         """Returns the batches of a whole pass; raises `TypeError` if it is endless or unknown."""
         return self._passes.length(self._at)

@@ -135,19 +135,35 @@ class Passes:
     def length(self, at: Pass) -> int:
         """Returns the batches of a whole pass, also after a resume within it; raises `TypeError` if
         they are endless or unknown."""
-        plan = self._fetched_plan()
-        plan.length()  # raises
+        self._fetched_plan().length()  # raises
+        return self._steps(self._begin(at), at)
+
+    def number(self, at: Pass) -> int:
+        """Returns the number, from 0, of the pass that goes on at a position, or begins there if
+        no batch of the earlier one is left."""
+        end = self.located(at).until_epoch
+        if end is None or self.epochs is None:
+            raise InvalidRequestError("passes have numbers only with epochs=...; give their length")
+        begin = self._begin(at)
+        base = begin if at.cursor is None else at.cursor.position
+        is_over = base > begin and self._steps(base, at) == 0
+        return end // self.epochs - 1 + is_over
+
+    def _begin(self, at: Pass) -> int:
+        """Returns the position at which a pass with an end begins."""
         end = self.located(at).until_epoch
         assert self.epochs is not None
         assert end is not None
-        samples = plan.spec.sample_count or 0
-        lineage = self._lineage(at)
-        begin = end_of_epochs(lineage, end - self.epochs, samples)
-        base = begin if at.cursor is None else at.cursor.position
-        shard, count = Shard(0, self.shard.for_length()), end_of_epochs(lineage, end, samples)
-        rest = replace(plan.shard_plan, base=base, shard=shard, position_count=count)
-        # The last step of a padded pass has fewer samples.
-        return (rest.steps or 0) + -(-max(0, base - begin) // rest.global_stride)
+        return end_of_epochs(self._lineage(at), end - self.epochs, self._samples())
+
+    def _steps(self, base: int, at: Pass) -> int:
+        """Returns the batches from a position to the end of a pass."""
+        end = self.located(at).until_epoch
+        assert end is not None
+        count = end_of_epochs(self._lineage(at), end, self._samples())
+        shard = Shard(0, self.shard.for_length())
+        plan = self._fetched_plan().shard_plan
+        return replace(plan, base=base, shard=shard, position_count=count).steps or 0
 
     def _lineage(self, at: Pass) -> Lineage:
         """Returns the segments of the run, as far as they decide where its epochs end."""

@@ -207,6 +207,21 @@ def test_length_is_that_of_the_whole_pass_at_each_state(remainder: Any, steps: i
         assert len(DataLoader(data, batch_size=None)) == steps
 
 
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_a_state_tells_the_pass_and_its_length_for_another_batch_size(size: int) -> None:
+    with dataset(epochs=1) as data:
+        assert data.epoch == 0
+        for number in range(2):
+            for step, _ in enumerate(data, 1):
+                with dataset(epochs=1, batch_size=size, state=data.state_dict()) as other:
+                    is_over = COUNT - 4 * step < size
+                    assert (other.epoch, len(other)) == (number + is_over, COUNT // size)
+                    assert sum(1 for _ in other) == (COUNT - 4 * step * (not is_over)) // size
+            assert data.epoch == number + 1
+    with dataset() as data, pytest.raises(infeed.InvalidRequestError, match="only with epochs="):
+        _ = data.epoch
+
+
 def test_second_pass_of_unknown_length_is_refused() -> None:
     with dataset(epochs=1, transport=fake(length_known=False)) as data:
         assert ids(data) == passes(1)[0]
