@@ -198,7 +198,7 @@ class FeedOptions(CheckedOptions):
     connections: int = checked_option(
         1,
         "connections to each server, 1 to 16, for links that one connection cannot fill; a "
-        "`unix:` address or a sequential pipeline has one",
+        "`unix:` address or a sequential pipeline always has one",
         _integer(1, 16),
     )
     shared_memory: bool = checked_option(

@@ -43,7 +43,7 @@ class InfeedError(Exception):
     `reason` is stable; `message` may change, and `metadata` holds its variable parts. `at` is the
     place in a definition, and `problem` the message without it.
 
-    Remedy: catch it to catch all errors of infeed.
+    Remedy: catch it to handle every error of infeed.
     """
 
     reason: ClassVar[str] = "INTERNAL"

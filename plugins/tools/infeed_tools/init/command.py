@@ -48,9 +48,9 @@ def init(
         str | None,
         typer.Option(
             metavar="FILE[:[NAMES:]COLUMN]",
-            help="Labels of images: a CSV, the column that names the images if several could, and "
-            "the column of labels; a COCO JSON; 'folders', 'paths' (nested folders), 'yolo', "
-            "'masks' or 'none'. Default: the only labels that files and CSVs allow.",
+            help="Labels of images: a CSV, the column that names the images (if several could), "
+            "and the column of labels; a COCO JSON; 'folders', 'paths' (nested folders), 'yolo', "
+            "'masks' or 'none'. Default: those found, if only one kind fits.",
         ),
     ] = None,
     parts: Annotated[

@@ -88,11 +88,11 @@ class Work(Options):
     workers: int | None = option(None, "Number of processes. Default: the number of CPUs.", min=1)
     part: str | None = option(
         None,
-        "Part of the shards to pack on this host, 0/4 to 3/4. Default: a Slurm array's task, "
-        "else all.",
+        "Part of the shards to pack on this host: 0/4 to 3/4 on four hosts. Default: a Slurm "
+        "array's task, else all.",
         metavar="I/N",
     )
-    parts: int | None = option(None, "Number of parts; JOB_COMPLETION_INDEX is this one's.", min=1)
+    parts: int | None = option(None, "Number of parts; JOB_COMPLETION_INDEX is this host's.", min=1)
 
 
 class Location(NamedTuple):
