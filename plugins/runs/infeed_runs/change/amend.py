@@ -100,7 +100,6 @@ def amend(
         start = check_step(step, cursor, last)
         lineage = tuple(one for one in lineage if one.start <= start)
         before = run_so_far(lineage, old)
-        check_epoch(step, start, before, last)
         skipped = skipped_positions(old, new, options.skip, (step, start), last.global_stride)
         order = new.order(last.seed if options.seed is None else options.seed)
         try:
@@ -116,6 +115,7 @@ def amend(
             batch_size=options.batch_size or last.batch_size,
             world_size=options.world_size or last.world_size,
         )
+        check_epoch(step, start, before, (last, segment))
         if len(lineage) >= MAX_SEGMENTS:
             raise InvalidRequestError(
                 f"the run would have {len(lineage) + 1} segments, of at most {MAX_SEGMENTS}; "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from infeed.cursor import MAX_POSITION, Cursor
 from infeed.run import Run
 from infeed.shared.arguments import check_integer
@@ -59,15 +61,23 @@ def run_so_far(lineage: Lineage, old: Opened) -> RunOrder:
         ) from error
 
 
-def check_epoch(step: int, start: int, run: RunOrder, last: Segment) -> None:
-    """Raises `InvalidRequestError` unless an epoch begins in the step."""
+_ORDER = attrgetter("seed", "shuffle", "sample_count", "removed", "shrinks")
+"""What decides a segment's order."""
+
+
+def check_epoch(step: int, start: int, run: RunOrder, segments: tuple[Segment, Segment]) -> None:
+    """Raises `InvalidRequestError` unless an epoch begins in the step, or the new segment, the
+    second one, has the order of the last one."""
+    last, new = segments
+    if _ORDER(new) == _ORDER(last):
+        return
     epoch, offset, end = run.place(start)
     steps = [last.place_of(begin)[0] for begin in (start - offset, end)]
     if step not in steps:
         nearest = " or ".join(str(step) for step in steps if step >= last.step)
         raise InvalidRequestError(
-            f"step {step} is within epoch {epoch}, but a run can only be amended where an epoch "
-            f"begins; amend from step {nearest}",
+            f"step {step} is within epoch {epoch}, but the order or the samples can only change "
+            f"where an epoch begins; amend from step {nearest}",
             step=step,
         )
 

@@ -57,7 +57,10 @@ def amend(
     step: Annotated[
         int,
         typer.Option(
-            "--from", min=0, help="First step of the new segment; an epoch must begin there."
+            "--from",
+            min=0,
+            help="First step of the new segment. If the order or the samples change, an epoch must "
+            "begin there.",
         ),
     ],
     file: Annotated[str, typer.Argument(help="YAML file, or module:attr in Python.")],

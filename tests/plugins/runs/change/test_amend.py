@@ -169,6 +169,21 @@ def test_steps_are_skipped_by_the_definition_too(folder: Path) -> None:
         amend(cursor(old, 40), 0, new)
 
 
+@pytest.mark.parametrize("step", [1, 5, 6, 9])
+def test_what_keeps_the_order_may_change_within_an_epoch(folder: Path, step: int) -> None:
+    """A bad sample ends a run; it goes on where it ended, with `on_error: substitute`."""
+    old = definition(folder, batch={"size": 6})
+    new = definition(folder, batch={"size": 6}, on_error="substitute")
+    plain = order(old, cursor(old, 0)).slots(0, 130)
+    made = amend(cursor(old, step * 6), step, new, was=old)
+    slots = order(new, made.cursor).slots(0, 130)
+    for name in ("index", "epoch", "key"):
+        np.testing.assert_array_equal(getattr(slots, name), getattr(plain, name))
+    skipping = amend(cursor(old, step * 6), step, old, options=AmendOptions(skip=(step, step + 1)))
+    rest = order(old, skipping.cursor).slots(0, 120).index[step * 6 :]
+    np.testing.assert_array_equal(rest, plain.index[step * 6 + 6 : 126])
+
+
 @pytest.mark.parametrize(
     ("step", "nearest"), [(1, "0 or 6"), (5, "0 or 6"), (7, "6 or 13"), (12, "6 or 13")]
 )
