@@ -21,9 +21,10 @@ EXAMPLES = "examples/README.md"
 HEAD = """\
 # Gallery
 
-This page shows ten pipelines, each with one of its batches. Each is a file in [examples]({examples})
-that reads a folder `data` beside it. Serve one with `infeed serve examples/class_folders.yaml`,
-and draw a batch with `infeed peek 127.0.0.1:7470 pictures --png batch.png`.
+This page shows ten pipelines, each with one of its batches. Each is a file in
+[examples]({examples}) that reads a folder `data` beside it.
+Serve one with `infeed serve examples/class_folders.yaml`, and draw a batch with
+`infeed peek 127.0.0.1:7470 pictures --png batch.png`.
 
 The images have 56 x 56 pixels and were drawn by the demo. Rates show only the order of magnitude:
 they come from one run, with the trainer on the server's host, {machine}.

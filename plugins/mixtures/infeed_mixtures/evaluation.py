@@ -76,11 +76,12 @@ class Evaluation:
     def _refuse_bare_rows(self, node: ast.expr) -> None:
         for name in bare_fields(node):
             if isinstance(field := self._fields[name], Rows):
-                compared = ast.unparse(node) if isinstance(node, ast.Compare) else f"{name} == 3"
-                any_row = f"any({compared}) or " * (field.values.ndim == 1)
+                is_whole = isinstance(node, ast.Compare) and "length(" not in ast.unparse(node)
+                remedy = f"any({ast.unparse(node) if is_whole else f'{name} == 3'})"
+                if field.values.ndim > 1:
+                    remedy = f"length({name}) > 0"
                 raise ValueError(
-                    f"compares {name!r}, which has several rows in a sample; write {any_row}"
-                    f"length({name}) > 0"
+                    f"compares {name!r}, which has several rows in a sample; write {remedy}"
                 )
 
     def _length(self, node: ast.expr) -> Values:
@@ -104,7 +105,7 @@ class Evaluation:
                     if isinstance(field := fields[name], Rows) and not is_text(field.values):
                         raise ValueError(
                             f"has length({name}), a sample's number of rows, in any, which takes "
-                            f"one row at a time; write it outside of any: length({name}) > 2"
+                            f"one row at a time; write it outside of any, joined by and or or"
                         )
         if not rows:
             raise ValueError(f"needs a field with rows in any, at {ast.unparse(node)}")

@@ -58,7 +58,7 @@ def fields_of(node: ast.expr, depth: int = 0) -> Iterator[str]:
             for compare, other in zip(ops, others, strict=True):
                 inner += [other] if type(compare) in COMPARISONS else _items(other)
         case _:
-            raise ValueError(f"should have {_SYNTAX}, not {ast.unparse(node)}")
+            raise ValueError(f"has {ast.unparse(node)!r}, which is none of {_SYNTAX}")
     for one in inner:
         yield from fields_of(one, depth + 1)
 

@@ -48,14 +48,15 @@ def join(
         for name, part, some in zip(names, united, moved, strict=True):
             with within(MIX, name):
                 stages, origins = trace(part.source, some)
-                refuse_other_targets(part.shown, some, origins)
+                refuse_other_targets(part.shown, some, stages, origins)
                 refuse_other_exif(part, some, origins)
                 refuse_left_targets(part.shown, some, stages, origins)
                 part.classes = followed_classes(part, origins[-1])
                 _add_shown(shown, made_targets(some), stages[-1])
+                pictures = {target.picture for target in part.shown.values()}
+                if any(isinstance(step, DecodeImage) and step.field in pictures for _, step in some):
+                    part.exif = ""  # the mixture gets the picture's pixels
                 part.shown = shown
-                if any(isinstance(step, DecodeImage) for _, step in some):
-                    part.exif = ""  # the mixture gets pixels
         transforms = [ByPart.of([*zip(names, united, moved, strict=True)])]
         opened = united
     try:

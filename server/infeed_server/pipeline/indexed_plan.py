@@ -177,7 +177,7 @@ class _Placed:
     def of(cls, source: Source, steps: Sequence[Step]) -> _Placed:
         refuse_mixed_classes(source.shown, steps)
         stages, origins = sample_graph.trace(source, steps)
-        refuse_other_targets(source.shown, steps, origins)
+        refuse_other_targets(source.shown, steps, stages, origins)
         refuse_other_exif(source, steps, origins)
         refuse_left_targets(source.shown, steps, stages, origins)
         refuse_torn_pictures(source, steps, stages)

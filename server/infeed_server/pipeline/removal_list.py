@@ -17,7 +17,7 @@ def read_list(
     if not isinstance(listed, str):
         return listed, frozenset()
     try:
-        lines = read_bytes(listed).decode().splitlines()
+        lines = read_bytes(listed).decode("utf-8-sig").splitlines()
     except (SourceError, UnicodeDecodeError) as error:
         problem = error.message if isinstance(error, SourceError) else f"{listed} is not UTF-8 text"
         raise ConfigError(problem, at=("remove",)) from error

@@ -48,22 +48,19 @@ def refuse_other_exif(
 
 
 def refuse_other_targets(
-    shown: Mapping[str, TargetSpec], steps: Sequence[Step], origins: Sequence[Mapping[str, str]]
+    shown: Mapping[str, TargetSpec],
+    steps: Sequence[Step],
+    stages: Sequence[Specs],
+    origins: Sequence[Mapping[str, str]],
 ) -> None:
     """Raises `ConfigError` for a target that contradicts the source; `origins[i]` maps each field
     before step i to its field of the source."""
-    for (_, step), fields in zip(steps, origins, strict=False):
+    for place, (_, step) in enumerate(steps):
         if not isinstance(step, MoveTargets):
             continue
         for target in (target_spec(*named) for named in step.targets.items()):
-            origin = fields.get(target.field, "")
-            counted, count = f"{origin}_count", f"{target.field}_count"
-            if counted in origins[0] and counted != fields.get(count) and counted != count:
-                raise ConfigError(
-                    f"{origin!r} of the source may end with zeros, and {counted!r} has the number "
-                    f"of its rows; rename it too, from {counted} to {count}",
-                    at=("targets", target.field),
-                )
+            origin = origins[place].get(target.field, "")
+            _refuse_lost_count(target.field, origin, stages[: place + 1])
             known = shown.get(origin)
             if known is not None and written(target) != written(known):
                 raise ConfigError(
@@ -71,6 +68,18 @@ def refuse_other_targets(
                     f"{written(known)}; write the latter",
                     at=("targets", target.field),
                 )
+
+
+def _refuse_lost_count(name: str, origin: str, stages: Sequence[Specs]) -> None:
+    """Raises `ConfigError` for padded rows without their number, which would be all real rows."""
+    counted, count = f"{origin}_count", f"{name}_count"
+    is_padded = stages[-1][name].shape.rank and stages[-1][name].shape[0] is not None
+    if is_padded and count not in stages[-1] and any(counted in fields for fields in stages):
+        raise ConfigError(
+            f"{name!r} ends with zeros, and needs {counted!r}, the number of its rows, as "
+            f"{count!r}: do not drop it, and rename it with {origin!r}",
+            at=("targets", name),
+        )
 
 
 def refuse_left_targets(

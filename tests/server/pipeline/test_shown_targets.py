@@ -62,8 +62,11 @@ def test_padded_boxes_take_their_number_along_under_another_name() -> None:
     counts = {"boxes_count": np.ones(2, np.int64)}
     targets = {"bb": {"boxes": {"pad": 1}}, "mask": "mask"}
     names = {"boxes": "bb"}
-    with pytest.raises(ConfigError, match="rename it too, from boxes_count to bb_count"):
+    with pytest.raises(ConfigError, match="needs 'boxes_count', the number of its rows, as 'bb_c"):
         plan(targets, {"rename": {"fields": names}}, FLIP, **counts)
+    drop = {"drop": {"fields": ["boxes_count"]}}
+    with pytest.raises(ConfigError, match="do not drop it"):
+        plan({"boxes": {"boxes": {"pad": 1}}, "mask": "mask"}, drop, FLIP, **counts)
     plan(targets, {"rename": {"fields": names | {"boxes_count": "bb_count"}}}, FLIP, **counts)
 
 

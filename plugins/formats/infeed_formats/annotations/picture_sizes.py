@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 _LOOKED_AT = 256
 """Pictures whose header is read."""
 
+_EXCHANGED = 3
+"""Boxes that tell that width and height are exchanged: one or two may be drawn carelessly."""
+
 _OVERHANG = 1
 """Pixels that a box may extend beyond its picture without a warning: tools round edges."""
 
@@ -85,8 +88,8 @@ def refuse_exchanged(
     headers: Mapping[int, Header],
     listing: ImageListing,
 ) -> None:
-    """Raises `SourceError` if boxes, of the pictures `numbers`, fit photos that EXIF turns only
-    with their width and height exchanged, and none fits them only as stated."""
+    """Raises `SourceError` if several boxes, of the pictures `numbers`, fit photos that EXIF turns
+    only with their width and height exchanged, and none fits them only as stated."""
     told = {
         number: stated[number]
         for number, header in headers.items()
@@ -97,12 +100,12 @@ def refuse_exchanged(
     ends = boxes[rows, 2:]
     fits, fits_exchanged = ((ends <= s + _OVERHANG).all(1) for s in (sizes, sizes[:, ::-1]))
     wrong, right = fits_exchanged & ~fits, fits & ~fits_exchanged
-    if wrong.any() and not right.any():
+    if wrong.sum() >= _EXCHANGED and not right.any():
         files = {listing.images[numbers[row]].path for row in np.array(rows)[wrong]}
         raise SourceError(
             f"{path}: {int(wrong.sum())} boxes in photos that EXIF turns fit only if width and "
             f"height are exchanged, and no box fits only as they are: {abbreviate(sorted(files))}; "
-            "exchange width and height of the photos that EXIF turns in the JSON",
+            "exchange width and height of the photos that EXIF turns by 90 degrees in the JSON",
             file=path,
         )
 

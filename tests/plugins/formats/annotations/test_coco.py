@@ -117,11 +117,13 @@ def test_boxes_of_a_turned_photo_tell_whether_its_size_is_exchanged(
         (20, 40, [5, 30, 4, 9], [30, 5, 9, 4]),
     ):
         content["images"][0] |= {"width": width, "height": height}
-        one["bbox"] = fits
-        open_labels({"coco": written(content)})
-        one["bbox"] = refused
-        with pytest.raises(SourceError, match=r"1 boxes .* only as they are: in/c.jpg; exchange"):
+        content["annotations"] = [one | {"id": n, "bbox": refused} for n in range(3)]
+        with pytest.raises(SourceError, match=r"3 boxes .* only as they are: in/c.jpg; exchange"):
             open_labels({"coco": written(content)})
+        content["annotations"].append(one | {"id": 9, "bbox": fits})
+        open_labels({"coco": written(content)})
+        content["annotations"] = content["annotations"][:2]  # few may be drawn carelessly
+        open_labels({"coco": written(content)})
 
 
 @pytest.mark.parametrize("is_stated", [True, False])
