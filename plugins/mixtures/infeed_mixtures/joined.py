@@ -54,7 +54,9 @@ def join(
                 part.classes = followed_classes(part, origins[-1])
                 _add_shown(shown, made_targets(some), stages[-1])
                 pictures = {target.picture for target in part.shown.values()}
-                if any(isinstance(step, DecodeImage) and step.field in pictures for _, step in some):
+                if any(
+                    isinstance(step, DecodeImage) and step.field in pictures for _, step in some
+                ):
                     part.exif = ""  # the mixture gets the picture's pixels
                 part.shown = shown
         transforms = [ByPart.of([*zip(names, united, moved, strict=True)])]

@@ -134,7 +134,7 @@ def test_the_name_of_two_classes_is_no_condition() -> None:
     ],
 )
 def test_what_is_no_condition_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^should (have|be a) "):
+    with pytest.raises(ValueError, match=r"^(should (have|be a) |has .* is none of fields, num)"):
         Condition(text)
 
 
@@ -159,10 +159,10 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
         ("x > 1000", "no sample meets"),
         (
             "pair > 3",
-            r"compares 'pair', which has several .*; write any\(pair > 3\) or len",
+            r"compares 'pair', which has several .*; write any\(pair > 3\)$",
         ),
-        ("x > 3 or not pair in [3]", r"write any\(pair in \[3\]\) or length\(pair\) > 0"),
-        ("pair", r"write any\(pair == 3\) or"),
+        ("x > 3 or not pair in [3]", r"write any\(pair in \[3\]\)$"),
+        ("pair", r"write any\(pair == 3\)$"),
         ("grid > 3", r"compares 'grid', which has several .*; write length\(grid\) > 0"),
         (
             "any(length(grid) > 2)",
@@ -265,7 +265,7 @@ def test_a_field_that_is_not_known_is_read(
         ({"where": {"label": [1]}}, "^where: should be a valid string such as label == 'cat', not"),
         ({"balance": "y"}, "^balance: should be a valid mapping such as {field: label}, not 'y'"),
         ({"part": [0, 0.001]}, "contains none of the 100 samples"),
-        ({"where": "x.real"}, "^where: should have fields"),
+        ({"where": "x.real"}, "^where: has .*which is none of fields"),
         ({"part": [0, 0.5], "add": [{"arrays": ARRAYS}]}, "in each source, not beside add"),
         ({"balance": {"field": "y"}}, "no field 'y'"),
         ({"balance": {"field": "pair"}}, r"balance takes one value; mix parts .* any\(pair == 0\)"),
