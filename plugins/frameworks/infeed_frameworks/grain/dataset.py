@@ -20,11 +20,7 @@ from infeed_frameworks.grain.checkpoint import Checkpointable
 from infeed_frameworks.named_fields import NamedFields
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from infeed.client import ConnectOptions
-if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from infeed.client import ConnectOptions
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 from tests.harness.pictures import encode, exif, exif_segment, insert, segment
 
 from infeed_formats.annotations.headers import Header, read_headers
-from infeed_server.transforms.images.orientation import jpeg_orientation
+from infeed_formats.annotations.orientation import jpeg_orientation as jpeg_orientation_of_header
+from infeed_server.transforms.images.orientation import jpeg_orientation, orientations
 
 JPEG = encode("JPEG", Image.new("RGB", (40, 20)))
 XMP = segment(0xE1, b'http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation="6"/>')
@@ -21,7 +24,11 @@ XMP = segment(0xE1, b'http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation="6"/>')
 def test_a_picture_turns_as_decode_image_turns_it() -> None:
     files = [insert(JPEG, exif_segment(exif(value))) for value in range(10)]
     files += [insert(JPEG, exif_segment(exif(value, ">", kind=4))) for value in range(10)]
-    files += [JPEG, insert(JPEG, XMP), insert(JPEG, exif_segment(exif(6)[:12]))]
+    files += [
+        JPEG,
+        insert(JPEG, XMP),
+        *(insert(JPEG, exif_segment(exif(6)[:size])) for size in (12, 20)),
+    ]
     many = [segment(0xFE, b"")] * 100
     files += [insert(JPEG, *many[:n], exif_segment(exif(6))) for n in (98, 99, 100)]
     files += [insert(JPEG, exif_segment(b""), exif_segment(exif(8)))]
@@ -32,6 +39,20 @@ def test_a_picture_turns_as_decode_image_turns_it() -> None:
         turn = int(jpeg_orientation(tf.constant(file)))
         size = (20, 40) if turn > 4 else (40, 20)
         assert header == Header("JPEG", (40, 20), size, turn > 1, False)
+
+
+def test_damaged_exif_is_read_as_decode_image_reads_it() -> None:
+    rng = random.Random(7)
+    whole = [insert(JPEG, exif_segment(exif(value, order))) for value in (6, 8) for order in "<>"]
+    files = []
+    for _ in range(1500):
+        file = bytearray(rng.choice(whole)[:120])
+        for _ in range(rng.randrange(1, 4)):
+            file[rng.randrange(20, 70)] = rng.choice([0, 1, 2, 3, 4, 6, 8, 255, rng.randrange(256)])
+        files.append(bytes(file[: rng.choice([len(file), rng.randrange(20, len(file))])]))
+    expected = orientations(np.array(files, object)).tolist()
+    assert {1, 6, 8} <= {*expected}
+    assert [jpeg_orientation_of_header(file) for file in files] == expected
 
 
 def test_exif_of_other_formats_turns_nothing() -> None:
